@@ -1,0 +1,34 @@
+# membar: `make run` measures this machine, `make test` runs every test.
+
+CARGO ?= cargo
+# Kept in every record. Empty outside a checkout.
+export MEMBAR_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
+
+.PHONY: run build test test-rust lint bench system
+
+run: build
+	./target/release/membar run $(ARGS)
+
+build: system
+	$(CARGO) build --release --locked
+
+test: system lint test-rust
+
+test-rust:
+	$(CARGO) test --locked
+	$(CARGO) build --release --locked
+	./target/release/membar-stream --verify --quiet
+	./target/release/membar-stream --verify --quiet --isa-max rust
+	$(CARGO) bench --locked --bench machinery -- --test
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --no-deps --quiet
+
+bench: system
+	$(CARGO) bench --locked
+
+# The libraries that reading the machine's topology needs. Nothing else here asks for root.
+system:
+	@./contrib/system-packages.sh

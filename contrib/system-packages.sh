@@ -1,0 +1,34 @@
+#!/bin/sh
+# Installs what building membar needs from the system, if it is missing, and says what and why.
+set -eu
+
+missing=
+need() { # package, what shows that it is there, why
+    if ! eval "$2" >/dev/null 2>&1; then
+        echo "membar needs $1: $3" >&2
+        missing="$missing $1"
+    fi
+}
+
+need pkg-config "command -v pkg-config" "it tells the build where libhwloc is"
+# Without pkg-config nobody can ask for the library, so both are taken for missing together.
+need libhwloc-dev "pkg-config --atleast-version=2.8 hwloc" "hwloc reads the machine's topology (sockets, nodes, caches, cores)"
+need libudev-dev "pkg-config --exists libudev" "Debian's libhwloc links against it"
+need gcc "command -v cc" "Rust links through the C compiler"
+
+[ -n "$missing" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "This is no Debian or Ubuntu: install hwloc (2.8 or later, with headers), udev's headers, pkg-config and a C" \
+        "compiler with your package manager, then run make again." >&2
+    exit 1
+fi
+line="apt-get update && apt-get install --yes --no-install-recommends$missing"
+if [ "$(id -u)" -ne 0 ]; then
+    echo "Installing needs root. Type:" >&2
+    echo "    sudo sh -c '$line'" >&2
+    exit 1
+fi
+echo "Installing$missing" >&2
+apt-get update -qq
+# shellcheck disable=SC2086 # the list is meant to be split
+DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $missing

@@ -1,0 +1,222 @@
+//! Where a token's time went, what limits it, and what would help: pure functions of a record.
+//!
+//! A round holds one run of every arm, back to back. Differences are taken inside a round, so that what its arms share
+//! (the machine's mood) cancels, and summarised over rounds by the median:
+//!
+//! ```text
+//! bandwidth = roof            the token's bytes, read by the fastest thread set
+//! reach     = read − roof     these threads in these slices cannot pull the roof
+//! compute   = dot − read      not measured yet
+//! waiting   = sync − read     all that the barriers cost
+//! exchange  = full − sync     activations moving between caches, single-thread phases
+//! ```
+//!
+//! Parts are never clamped: a negative one says that the difference is below what the machine lets us see.
+
+mod advice;
+mod parts;
+mod verdict;
+
+pub use advice::Advice;
+pub use parts::{Part, Parts};
+pub use verdict::{Confidence, Limit, Verdict};
+
+use crate::barrier::Wait;
+use crate::caveat::Caveat;
+use crate::record::{DecodeStep, Line, Record};
+use crate::stats;
+use crate::units::{Bytes, CpuId};
+use crate::workload::Arm;
+use crate::workload::Model;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Where the time of a token went, for one model on one set of threads with one barrier.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attribution {
+    /// The model.
+    pub model: String,
+    /// Its quantisation.
+    pub quantization: String,
+    /// Number of threads.
+    pub threads: u32,
+    /// Their CPUs.
+    pub cpus: Vec<CpuId>,
+    /// Barrier algorithm.
+    pub barrier: String,
+    /// How its threads wait.
+    pub wait: Wait,
+    /// Whether an engine would take these threads by default.
+    pub baseline: bool,
+    /// Rounds that had every arm.
+    pub rounds: usize,
+    /// Tokens per second: the inverse of `full_ns`.
+    pub tokens_per_s: Option<f64>,
+    /// Weight bytes of one token.
+    pub bytes_per_token: Bytes,
+    /// Barrier points of one token.
+    pub barriers_per_token: u64,
+    /// The exact sum of the parts. It may differ from `full_median_ns`, as medians do not add up.
+    pub full_ns: i64,
+    /// The plain median of the arm `full`.
+    pub full_median_ns: f64,
+    /// The parts.
+    pub parts: Parts,
+    /// A barrier among threads that do nothing else (arm `barrier`), for comparison.
+    pub idle_barrier_ns: Option<f64>,
+    /// What taints these numbers, each kind once: the worst of a kind stands for it.
+    pub caveats: Vec<Caveat>,
+    /// What it means.
+    pub verdict: Verdict,
+}
+
+/// What tells one replay from another. The roof belongs to all that share the first part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Workload {
+    model: String,
+    quantization: String,
+    engine: String,
+    slicing: String,
+    placement: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Configuration {
+    threads: u32,
+    cpus: Vec<CpuId>,
+    barrier: String,
+    wait: Wait,
+    baseline: bool,
+}
+
+/// One arm in one round.
+type Arms<'a> = BTreeMap<u32, &'a DecodeStep>;
+
+/// The decode lines of one workload.
+#[derive(Default)]
+struct Lines<'a> {
+    roof: Arms<'a>,
+    configurations: BTreeMap<Configuration, BTreeMap<Arm, Arms<'a>>>,
+}
+
+fn group(record: &Record) -> BTreeMap<Workload, Lines<'_>> {
+    let mut groups: BTreeMap<Workload, Lines<'_>> = BTreeMap::new();
+    for line in &record.lines {
+        let Line::Decode(step) = line else { continue };
+        let workload = Workload {
+            model: step.model.clone(),
+            quantization: step.quantization.clone(),
+            engine: step.engine.clone(),
+            slicing: step.slicing.clone(),
+            placement: step.placement.to_string(),
+        };
+        let lines = groups.entry(workload).or_default();
+        if step.arm == Arm::Roof {
+            lines.roof.insert(step.round, step);
+            continue;
+        }
+        let configuration = Configuration {
+            threads: step.step.threads,
+            cpus: step.step.cpus.clone(),
+            barrier: step.barrier.clone(),
+            wait: step.wait,
+            baseline: step.baseline,
+        };
+        lines.configurations.entry(configuration).or_default().entry(step.arm).or_default().insert(step.round, step);
+    }
+    groups
+}
+
+/// Time of one token.
+fn time(step: &DecodeStep) -> Option<f64> {
+    stats::median(&stats::unit_times(&step.step))
+}
+
+/// An attribution for each workload and set of threads that has all arms, sorted by name and threads.
+pub fn attributions(record: &Record) -> Vec<Attribution> {
+    let seed = record.header.seed;
+    let groups = group(record);
+    let mut list = Vec::new();
+    for (workload, lines) in &groups {
+        for (configuration, arms) in &lines.configurations {
+            let Some(measured) = parts::measure(&lines.roof, arms, seed) else { continue };
+            let Some(sample) = arms.get(&Arm::Full).and_then(|arm| arm.values().next()) else { continue };
+            let steps: Vec<&DecodeStep> =
+                lines.roof.values().chain(arms.values().flat_map(BTreeMap::values)).copied().collect();
+            let mut attribution = Attribution {
+                model: workload.model.clone(),
+                quantization: workload.quantization.clone(),
+                threads: configuration.threads,
+                cpus: configuration.cpus.clone(),
+                barrier: configuration.barrier.clone(),
+                wait: configuration.wait,
+                baseline: configuration.baseline,
+                rounds: measured.rounds.len(),
+                tokens_per_s: (measured.full_ns > 0).then(|| 1e9 / measured.full_ns as f64),
+                bytes_per_token: sample.bytes_per_token,
+                barriers_per_token: sample.barriers_per_token,
+                full_ns: measured.full_ns,
+                full_median_ns: measured.full_median_ns,
+                parts: measured.parts,
+                idle_barrier_ns: idle_barrier(arms, sample.barriers_per_token),
+                caveats: caveats(&steps),
+                verdict: Verdict::default(),
+            };
+            let advice = if configuration.baseline {
+                advice::advise(&attribution, lines, configuration, seed)
+            } else {
+                Vec::new()
+            };
+            attribution.verdict = verdict::judge(&attribution, &measured, &steps, advice);
+            list.push(attribution);
+        }
+    }
+    list
+}
+
+/// The attribution that a whole record is judged by: the model with experts at the baseline's threads; without one, any
+/// model there.
+pub fn overall(record: &Record) -> Option<Attribution> {
+    let has_experts = |attribution: &Attribution| Model::find(&attribution.model).is_ok_and(|model| model.has_experts);
+    let mut baselines: Vec<Attribution> =
+        attributions(record).into_iter().filter(|attribution| attribution.baseline).collect();
+    let index = baselines.iter().position(has_experts).unwrap_or(0);
+    (index < baselines.len()).then(|| baselines.swap_remove(index))
+}
+
+fn idle_barrier(arms: &BTreeMap<Arm, Arms<'_>>, barriers: u64) -> Option<f64> {
+    let times: Vec<f64> = arms.get(&Arm::Barrier)?.values().filter_map(|step| time(step)).collect();
+    Some(stats::median(&times)? / barriers.max(1) as f64)
+}
+
+/// Each kind of caveat once, the worst of its kind, whatever the order of lines.
+fn caveats(steps: &[&DecodeStep]) -> Vec<Caveat> {
+    let mut kinds: Vec<Caveat> = Vec::new();
+    for caveat in steps.iter().flat_map(|step| &step.step.caveats) {
+        match kinds.iter_mut().find(|known| std::mem::discriminant(*known) == std::mem::discriminant(caveat)) {
+            None => kinds.push(caveat.clone()),
+            Some(known) if is_worse(caveat, known) => *known = caveat.clone(),
+            Some(_) => {}
+        }
+    }
+    kinds.sort_by_key(Caveat::to_string);
+    kinds
+}
+
+/// Whether `a` says more than `b` of the same kind; by text where there is no size, so that the order never matters.
+fn is_worse(a: &Caveat, b: &Caveat) -> bool {
+    let size = |caveat: &Caveat| match caveat {
+        Caveat::Throttled { throttled_ns } => *throttled_ns as f64,
+        Caveat::Stolen { share } | Caveat::Detours { share, .. } | Caveat::Preempted { share, .. } => *share,
+        Caveat::Busy { load_1m } => *load_1m,
+        Caveat::PagesElsewhere { share_there, .. } => -share_there,
+        _ => 0.0,
+    };
+    match size(a).total_cmp(&size(b)) {
+        std::cmp::Ordering::Equal => a.to_string() > b.to_string(),
+        order => order.is_gt(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

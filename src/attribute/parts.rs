@@ -1,0 +1,93 @@
+//! The parts of a token's time, from arms paired inside rounds.
+
+use super::{Arms, time};
+use crate::stats::{self, Interval};
+use crate::workload::Arm;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One part of a token's time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// Median over rounds, rounded. May be negative.
+    pub ns: i64,
+    /// 95 % bootstrap interval over rounds; `None` below five rounds.
+    pub interval: Option<Interval>,
+}
+
+/// The parts. Those that are there add up to `full_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Parts {
+    /// Reading the bytes at the roof.
+    pub bandwidth: Option<Part>,
+    /// These threads, slices and places not reaching the roof.
+    pub reach: Option<Part>,
+    /// Arithmetic that does not hide behind loads: not measured yet.
+    pub compute: Option<Part>,
+    /// The barriers themselves, where they can be told from skew: not yet.
+    pub barrier: Option<Part>,
+    /// Waiting for late threads; all that waiting costs while `barrier` is absent.
+    pub skew: Option<Part>,
+    /// Activations and single-thread phases.
+    pub exchange: Option<Part>,
+}
+
+impl Parts {
+    /// Those that are there, with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (super::Limit, Part)> {
+        use super::Limit;
+        [
+            (Limit::Bandwidth, self.bandwidth),
+            (Limit::Reach, self.reach),
+            (Limit::Compute, self.compute),
+            (Limit::Barrier, self.barrier),
+            (Limit::Skew, self.skew),
+            (Limit::Exchange, self.exchange),
+        ]
+        .into_iter()
+        .filter_map(|(limit, part)| Some((limit, part?)))
+    }
+}
+
+/// The arms of one round, ns a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Round {
+    pub roof: f64,
+    pub read: f64,
+    pub sync: f64,
+    pub full: f64,
+}
+
+/// What rounds say together.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub rounds: Vec<Round>,
+    pub parts: Parts,
+    pub full_ns: i64,
+    pub full_median_ns: f64,
+}
+
+/// The parts over all rounds that have roof, read, sync and full; `None` when no round has.
+pub(super) fn measure(roof: &Arms<'_>, arms: &BTreeMap<Arm, Arms<'_>>, seed: u64) -> Option<Measured> {
+    let (read, sync, full) = (arms.get(&Arm::Read)?, arms.get(&Arm::Sync)?, arms.get(&Arm::Full)?);
+    let in_round = |round: &u32| {
+        let arm = |steps: &Arms<'_>| time(steps.get(round)?);
+        Some(Round { roof: arm(roof)?, read: arm(read)?, sync: arm(sync)?, full: arm(full)? })
+    };
+    let rounds: Vec<Round> = full.keys().filter_map(in_round).collect();
+    let part = |of: fn(&Round) -> f64| {
+        let statistic = |rounds: &[Round]| stats::median(&rounds.iter().map(of).collect::<Vec<_>>());
+        Some(Part { ns: statistic(&rounds)?.round() as i64, interval: stats::bootstrap(&rounds, seed, statistic) })
+    };
+    let parts = Parts {
+        bandwidth: Some(part(|round| round.roof)?),
+        reach: part(|round| round.read - round.roof),
+        compute: None,
+        barrier: None,
+        skew: part(|round| round.sync - round.read),
+        exchange: part(|round| round.full - round.sync),
+    };
+    let full_ns = parts.iter().map(|(_, part)| part.ns).sum();
+    let full_median_ns = stats::median(&rounds.iter().map(|round| round.full).collect::<Vec<_>>())?;
+    Some(Measured { rounds, parts, full_ns, full_median_ns })
+}

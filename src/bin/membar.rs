@@ -1,0 +1,5 @@
+//! `membar`: see `membar --help`.
+
+fn main() -> std::process::ExitCode {
+    membar::cli::main()
+}

@@ -1,0 +1,193 @@
+//! What taints a number, and what was not measured. Stored in records as data, worded here once, shown beside the number.
+
+use crate::units::{Bytes, CpuId, CpuSet, NodeSet};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Something that was not measured, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A reason to trust a number less, with the data behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "caveat", rename_all = "snake_case")]
+pub enum Caveat {
+    /// A thread was asked onto one CPU and the system says otherwise.
+    PinNotHonoured {
+        /// The CPU asked for.
+        asked: CpuId,
+        /// Where it may run instead, or where it was seen.
+        got: CpuSet,
+    },
+    /// Some pages are not on the nodes that were asked for.
+    PagesElsewhere {
+        /// Nodes asked for.
+        asked: NodeSet,
+        /// Share of the sampled pages that lie there, 0 to 1.
+        share_there: f64,
+    },
+    /// The placement of pages could not be set or checked.
+    PlacementUnverified {
+        /// What the system said.
+        reason: String,
+    },
+    /// The cgroup was stopped for lack of quota.
+    Throttled {
+        /// For how long, ns.
+        throttled_ns: u64,
+    },
+    /// The hypervisor gave the CPU to somebody else.
+    Stolen {
+        /// Share of the step's CPU time, 0 to 1.
+        share: f64,
+    },
+    /// Threads lost their CPU to other tasks.
+    Preempted {
+        /// Involuntary context switches of all threads.
+        switches: u64,
+        /// Share of the step for which the unluckiest thread was off its CPU, 0 to 1.
+        share: f64,
+    },
+    /// The clock stopped seeing this thread for more than it should: somebody else ran there.
+    Detours {
+        /// Share of the watched time spent elsewhere, 0 to 1.
+        share: f64,
+        /// The longest, ns.
+        longest_ns: u64,
+    },
+    /// Other work ran on this machine.
+    Busy {
+        /// Load average over one minute, without our threads' share known.
+        load_1m: f64,
+    },
+    /// A sample is too short for the clock.
+    BelowClockResolution {
+        /// The sample, ns.
+        sample_ns: u64,
+        /// The clock's step, ns.
+        resolution_ns: u64,
+    },
+    /// A guest: topology, caches and clock are what the hypervisor says.
+    Virtualised {
+        /// Which one, where it tells.
+        hypervisor: String,
+    },
+    /// More threads than CPUs.
+    Oversubscribed {
+        /// Threads.
+        threads: u32,
+        /// CPUs.
+        cpus: u32,
+    },
+    /// The cache sizes are unknown, so the array size rests on a guess.
+    CacheSizeUnknown {
+        /// The sum that was assumed.
+        assumed_bytes: Bytes,
+    },
+    /// The memory size is unknown.
+    MemorySizeUnknown,
+    /// A cache may hold the data, so this is not memory bandwidth.
+    CacheResident {
+        /// Bytes read before anything is read again.
+        reuse_bytes: Bytes,
+        /// The last-level caches in scope.
+        cache_bytes: Bytes,
+    },
+    /// The samples sit on two levels, or moved from one to the other.
+    Bimodal {
+        /// Lower level, ns.
+        low_ns: f64,
+        /// Upper level, ns.
+        high_ns: f64,
+    },
+    /// The cache line is longer than the padding between shared words.
+    LineLongerThanPadding {
+        /// The line, bytes.
+        line_bytes: u32,
+    },
+    /// The CPU quota is smaller than the number of threads.
+    QuotaBelowThreads {
+        /// CPUs' worth of time.
+        quota: f64,
+        /// Threads.
+        threads: u32,
+    },
+    /// Fewer samples than planned, and why.
+    CutShort {
+        /// Samples taken.
+        samples: u32,
+        /// Samples planned.
+        planned: u32,
+        /// `time budget`, `interrupted` …
+        reason: String,
+    },
+    /// Other processes were not locked out.
+    NotLocked {
+        /// Why.
+        reason: String,
+    },
+    /// hwloc and /sys disagree, or one of them lacks something.
+    TopologyIncomplete {
+        /// What.
+        detail: String,
+    },
+}
+
+impl fmt::Display for Caveat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caveat::PinNotHonoured { asked, got } => write!(f, "a thread asked onto CPU {asked} ran on {got}"),
+            Caveat::PagesElsewhere { asked, share_there } => {
+                write!(f, "only {:.0} % of the pages lie on node {asked}", share_there * 100.0)
+            }
+            Caveat::PlacementUnverified { reason } => write!(f, "placement unverified: {reason}"),
+            Caveat::Throttled { throttled_ns } => {
+                write!(f, "throttled by the cgroup for {:.1} ms", *throttled_ns as f64 / 1e6)
+            }
+            Caveat::Stolen { share } => {
+                write!(f, "{:.1} % of the CPU time was stolen by the hypervisor", share * 100.0)
+            }
+            Caveat::Preempted { switches, share } => {
+                write!(f, "threads were preempted {switches} times, one of them for {:.1} % of the time", share * 100.0)
+            }
+            Caveat::Detours { share, longest_ns } => write!(
+                f,
+                "{:.1} % of the time somebody else ran on these CPUs, at most {:.0} µs at once",
+                share * 100.0,
+                *longest_ns as f64 / 1e3
+            ),
+            Caveat::Busy { load_1m } => write!(f, "other work on this machine: load {load_1m:.2}"),
+            Caveat::BelowClockResolution { sample_ns, resolution_ns } => {
+                write!(f, "a sample of {sample_ns} ns is too short for a clock that steps by {resolution_ns} ns")
+            }
+            Caveat::Virtualised { hypervisor } => {
+                write!(f, "a guest of {hypervisor}: topology and caches are what the hypervisor reports")
+            }
+            Caveat::Oversubscribed { threads, cpus } => write!(f, "oversubscribed: {threads} threads on {cpus} CPUs"),
+            Caveat::CacheSizeUnknown { assumed_bytes } => {
+                write!(f, "cache sizes unknown: {assumed_bytes} of last-level cache assumed")
+            }
+            Caveat::MemorySizeUnknown => write!(f, "memory size unknown"),
+            Caveat::CacheResident { reuse_bytes, cache_bytes } => {
+                write!(f, "may be served from cache: reread after {reuse_bytes}, caches hold {cache_bytes}")
+            }
+            Caveat::Bimodal { low_ns, high_ns } => {
+                write!(f, "two levels: {:.1} µs and {:.1} µs", low_ns / 1e3, high_ns / 1e3)
+            }
+            Caveat::LineLongerThanPadding { line_bytes } => {
+                write!(f, "cache lines of {line_bytes} bytes exceed the padding between shared words")
+            }
+            Caveat::QuotaBelowThreads { quota, threads } => {
+                write!(f, "{threads} threads share a quota of {quota:.2} CPUs")
+            }
+            Caveat::CutShort { samples, planned, reason } => write!(f, "{samples} of {planned} samples: {reason}"),
+            Caveat::NotLocked { reason } => write!(f, "other runs were not locked out: {reason}"),
+            Caveat::TopologyIncomplete { detail } => write!(f, "topology incomplete: {detail}"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Flags as text. What they mean depends on the machine, so it is worked out later, in one place, with our own errors.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of every command that measures.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Common {
+    /// Thread counts: 1,2,4 or 1-8 or 8-64+8 (step) or 1-64*2 (factor) or all
+    #[arg(long, value_name = "LIST")]
+    pub threads: Option<String>,
+    /// CPUs to use, as in 0-3,8-11 (default: all that are allowed)
+    #[arg(long, value_name = "CPULIST")]
+    pub cpus: Option<String>,
+    /// Memory nodes to use
+    #[arg(long, value_name = "LIST")]
+    pub nodes: Option<String>,
+    /// Plan for FILE.xml, synthetic:"pack:2 numa:3 …" or sysfs:DIR instead of this machine (never measured)
+    #[arg(long, value_name = "SOURCE")]
+    pub topology: Option<String>,
+    /// Print the plan and measure nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// Print what can be measured, usable here or not, and measure nothing
+    #[arg(long, conflicts_with = "plan")]
+    pub list: bool,
+    /// Run each step once, checked and untimed
+    #[arg(long, conflicts_with_all = ["plan", "list"])]
+    pub verify: bool,
+    /// Fewer sizes and samples
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// More sizes and samples
+    #[arg(long)]
+    pub full: bool,
+    /// Start nothing new after this time, as in 60s or 5m
+    #[arg(long, value_name = "TIME")]
+    pub time_budget: Option<String>,
+    /// Samples of each step (experts: rounds)
+    #[arg(long, value_name = "N")]
+    pub samples: Option<String>,
+    /// Seed of random orders and choices
+    #[arg(long, value_name = "N")]
+    pub seed: Option<String>,
+    /// Use no instructions above rust, avx2 or avx512
+    #[arg(long, value_name = "NAME")]
+    pub isa_max: Option<String>,
+    /// What to print: table, json, jsonl, csv or md
+    #[arg(long, default_value = "table")]
+    pub format: String,
+    /// Where to write the record, or none [default: membar-<host>-<utc>.jsonl]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Keep a label in the record; may be repeated
+    #[arg(long, value_name = "K=V")]
+    pub label: Vec<String>,
+    /// Keep the name of the VM size in the record
+    #[arg(long, value_name = "NAME")]
+    pub vm_size: Option<String>,
+    /// Keep the region in the record
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// No progress, no talk
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Flags of `membar run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Flags of `membar stream`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StreamArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Operations: read,copy,scale,add,triad,fill, or names of rows as --list prints them
+    #[arg(long, value_name = "LIST")]
+    pub kernels: Option<String>,
+    /// Only ordinary or non-temporal stores
+    #[arg(long, value_name = "KIND")]
+    pub store: Option<String>,
+    /// Only this instruction set: rust, avx2 or avx512
+    #[arg(long, value_name = "NAME")]
+    pub isa: Option<String>,
+    /// Bytes of each array, as in 128MiB (default: 4 times the last-level caches)
+    #[arg(long)]
+    pub size: Option<String>,
+    /// Pages: 4k, thp or 2m (default: what the system gives)
+    #[arg(long)]
+    pub pages: Option<String>,
+    /// Where pages go: first-touch, bind or interleave
+    #[arg(long)]
+    pub placement: Option<String>,
+}
+
+/// Flags of `membar latency`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LatencyArgs {
+    #[command(flatten)]
+    common: Common,
+    /// cas, flags or both (cas,flags)
+    #[arg(long, value_name = "LIST")]
+    pub protocol: Option<String>,
+}
+
+/// Flags of `membar barrier`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct BarrierArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Algorithms, as --list names them
+    #[arg(long, value_name = "LIST")]
+    pub algorithms: Option<String>,
+    /// Ways of waiting: spin, pause (aarch64: isb), spin-N-yield, sleep
+    #[arg(long, value_name = "LIST")]
+    pub wait: Option<String>,
+    /// Spreads: smt, l3, node, socket, scatter-l3, scatter-node, scatter-socket, all, given
+    #[arg(long, value_name = "LIST")]
+    pub spread: Option<String>,
+}
+
+/// Flags of `membar experts`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ExpertsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Model of the catalogue, as --list names it
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Quantization of the model, as --list names it
+    #[arg(long, value_name = "NAME")]
+    pub quantization: Option<String>,
+    /// Barrier algorithm that the replay waits at
+    #[arg(long, value_name = "NAME")]
+    pub barrier: Option<String>,
+    /// Where weights go: first-touch, bind or interleave
+    #[arg(long)]
+    pub placement: Option<String>,
+}
+
+/// One command line, whichever command it belongs to.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Flags of all commands.
+    pub common: Common,
+    /// What is measured, with its own flags; `None` is left out.
+    pub stream: Option<StreamArgs>,
+    /// As above.
+    pub latency: Option<LatencyArgs>,
+    /// As above.
+    pub barrier: Option<BarrierArgs>,
+    /// As above.
+    pub experts: Option<ExpertsArgs>,
+}
+
+impl Request {
+    fn only(common: &Common) -> Request {
+        Request { common: common.clone(), stream: None, latency: None, barrier: None, experts: None }
+    }
+
+    /// Whether this is `membar run`.
+    pub fn is_run(&self) -> bool {
+        self.stream.is_some() && self.experts.is_some()
+    }
+}
+
+impl RunArgs {
+    /// All measurements with their defaults.
+    pub fn request(&self) -> Request {
+        Request {
+            stream: Some(StreamArgs::default()),
+            latency: Some(LatencyArgs::default()),
+            barrier: Some(BarrierArgs::default()),
+            experts: Some(ExpertsArgs::default()),
+            ..Request::only(&self.common)
+        }
+    }
+}
+
+impl StreamArgs {
+    /// Bandwidth alone.
+    pub fn request(&self) -> Request {
+        Request { stream: Some(self.clone()), ..Request::only(&self.common) }
+    }
+}
+
+impl LatencyArgs {
+    /// Latency alone.
+    pub fn request(&self) -> Request {
+        Request { latency: Some(self.clone()), ..Request::only(&self.common) }
+    }
+}
+
+impl BarrierArgs {
+    /// Barriers alone.
+    pub fn request(&self) -> Request {
+        Request { barrier: Some(self.clone()), ..Request::only(&self.common) }
+    }
+}
+
+impl ExpertsArgs {
+    /// Replay alone.
+    pub fn request(&self) -> Request {
+        Request { experts: Some(self.clone()), ..Request::only(&self.common) }
+    }
+}

@@ -1,0 +1,459 @@
+//! The pipeline: parse → machine → plan → open the record → for each outcome { append; show } → report.
+
+use super::flags::{Common, Request};
+use super::output::{self, Format, Json};
+use crate::barrier::{Algorithm, Wait};
+use crate::caveat::Caveat;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, Operation, Store};
+use crate::machine::{Isa, IsaSet, Machine, RunLock};
+use crate::memory::{Pages, Policy};
+use crate::plan::barrier::Spread;
+use crate::plan::latency::Protocol;
+use crate::plan::stream::PlacementRule;
+use crate::plan::{self, Preset, Scope, Suite, ThreadList};
+use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, Writer};
+use crate::report;
+use crate::run::clock::{Clock, Precision};
+use crate::run::{self, Context, Outcome, Stop};
+use crate::units::{CpuSet, Nanos, NodeSet};
+use crate::workload;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// Carries out a measuring command.
+///
+/// # Errors
+/// Whatever keeps it from starting. What fails later is in the record, and in the exit status.
+pub fn run(request: &Request) -> Result<ExitCode> {
+    let common = &request.common;
+    let format = Format::parse(&common.format)?;
+    // First of all: signals that arrive while the machine is probed must not be lost.
+    let signal = watch_signals()?;
+    let clock = Clock::start();
+    let isa = match &common.isa_max {
+        Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max")?),
+        None => IsaSet::detect(),
+    };
+    if common.list {
+        return list(request, &isa, format);
+    }
+    let machine = match &common.topology {
+        Some(source) => Machine::from_source(source)?,
+        None => Machine::this_system()?,
+    };
+    let suite = suite(request, &machine, &isa)?;
+    if common.plan {
+        return output::document(&report::plan_document(&suite, &machine), format, &suite);
+    }
+    if !machine.is_this_system() {
+        return Err(Error::usage(
+            "measure on a foreign topology",
+            "it describes another machine than this one",
+            "add --plan to see what would be measured there",
+        ));
+    }
+
+    let budget = common.time_budget.as_deref().map(time_budget).transpose()?;
+    let labels = labels(common)?;
+    let lock = RunLock::take()?;
+    let started = SystemTime::now();
+    let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
+    let precision = clock.precision();
+    let header = header(&machine, &isa, suite.seed, labels, &precision, &lock);
+    writer.append(&Line::Run(Box::new(header.clone())))?;
+
+    let mut progress = Progress { clock, quiet: common.quiet };
+    let needs = suite.needs();
+    progress.say(&format!("about {:.0} s, {} of memory at most", needs.estimated_s.max(1.0), needs.memory_bytes));
+    let mut end = End { outcome: "complete".into(), ..End::default() };
+    let mut lines = Vec::new();
+    let mut steps = 0usize;
+    let mut outcome = |outcome: Outcome| -> Result<()> {
+        match outcome {
+            Outcome::Starting(what) => {
+                steps += 1;
+                progress.say(&what);
+            }
+            Outcome::Measured(line) => {
+                writer.append(&line)?;
+                lines.push(*line);
+            }
+            Outcome::LeftOut(left) => end.left_out.push(left),
+            Outcome::Failed(error) => {
+                // Said even with --quiet: a failure is no talk.
+                eprintln!("membar: {error}");
+                end.failures.push(error.to_string());
+            }
+        }
+        Ok(())
+    };
+    let stop = Stop { signal: &signal, deadline: budget };
+    let mut context = Context { clock, stop, outcome: &mut outcome, verify: common.verify };
+    run::run(&suite, &isa, &precision, &mut context)?;
+
+    if let Some(reason) = stop.reason(clock.now()).filter(|_| signal_number(&signal) != 0 || !end.left_out.is_empty()) {
+        end.outcome = reason.to_owned();
+    }
+    end.elapsed_ns = clock.now().0;
+    end.finished_utc = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let failed = !end.failures.is_empty();
+    writer.append(&Line::End(end.clone()))?;
+    lines.push(Line::End(end));
+    let path = writer.path().map(|path| path.display().to_string());
+    let status = exit_status(signal_number(&signal), failed);
+    if common.verify {
+        progress.say(&format!("{steps} steps checked, {}", if failed { "with failures" } else { "all well" }));
+        return Ok(status);
+    }
+    let record = Record { header, lines, complete: true, remarks: Vec::new() };
+    if let (Some(path), Format::Table) = (&path, format) {
+        progress.say(&format!("record: {path}"));
+    }
+    let json = if request.is_run() { Json::Summary(path) } else { Json::Steps };
+    output::record(&record, format, json)?;
+    Ok(status)
+}
+
+fn exit_status(signal: usize, failed: bool) -> ExitCode {
+    match (signal, failed) {
+        (0, false) => ExitCode::SUCCESS,
+        (0, true) => ExitCode::from(1),
+        // As a shell reports a death by this signal.
+        (signal, _) => ExitCode::from(128u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
+    }
+}
+
+fn signal_number(signal: &AtomicUsize) -> usize {
+    signal.load(Ordering::Relaxed)
+}
+
+/// Notes SIGINT and SIGTERM. A second one ends the process at once, in case a step hangs.
+fn watch_signals() -> Result<Arc<AtomicUsize>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let seen = Arc::new(AtomicUsize::new(0));
+    let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the second trap unarmed, and arms it.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&armed)))
+            .and_then(|_| signal_hook::flag::register_usize(signal, Arc::clone(&seen), signal as usize))
+            .map_err(|reason| Error::refused("catch Ctrl-C", reason, "report this as a bug"))?;
+    }
+    Ok(seen)
+}
+
+/// Lines on stderr with the time since the start.
+struct Progress {
+    clock: Clock,
+    quiet: bool,
+}
+
+impl Progress {
+    fn say(&mut self, what: &str) {
+        if !self.quiet {
+            eprintln!("[{:5.1} s] {what}", self.clock.now().0 as f64 / 1e9);
+        }
+    }
+}
+
+/// The record's file, created now.
+fn open_record(common: &Common, started: SystemTime) -> Result<Writer> {
+    match &common.out {
+        Some(path) if path == Path::new("none") => Ok(Writer::none()),
+        Some(path) => Writer::create(path),
+        None => {
+            let stamp = humantime::format_rfc3339_seconds(started).to_string().replace([':', '-'], "");
+            let name = format!("membar-{}-{stamp}.jsonl", file_name_part(&host()));
+            Writer::create(&PathBuf::from(name))
+        }
+    }
+}
+
+/// A host name as part of a file name: other characters could leave the directory.
+fn file_name_part(host: &str) -> String {
+    host.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
+
+fn host() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = read.trim();
+    if name.is_empty() { "unknown".to_owned() } else { name.to_owned() }
+}
+
+fn header(
+    machine: &Machine,
+    isa: &IsaSet,
+    seed: u64,
+    labels: BTreeMap<String, String>,
+    precision: &Precision,
+    lock: &RunLock,
+) -> RunHeader {
+    let mut caveats = machine.caveats.clone();
+    caveats.extend(lock.not_locked().map(|reason| Caveat::NotLocked { reason: reason.to_owned() }));
+    RunHeader {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: option_env!("MEMBAR_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned),
+        command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        started_utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        seed,
+        host: host(),
+        cpu: CpuFacts {
+            model_name: machine.cpu.model_name.clone(),
+            vendor: machine.cpu.vendor.clone(),
+            isa: isa.iter().map(|isa| isa.name().to_owned()).collect(),
+            hypervisor: machine.cpu.hypervisor.clone(),
+        },
+        topology: machine.topology.clone(),
+        clock: ClockFacts { source: "CLOCK_MONOTONIC".to_owned(), step_ns: precision.step.0 },
+        allowed_cpus: machine.allowed_cpus.clone(),
+        allowed_nodes: machine.allowed_nodes.clone(),
+        environment: machine.environment.clone(),
+        labels,
+        caveats,
+    }
+}
+
+fn labels(common: &Common) -> Result<BTreeMap<String, String>> {
+    let mut labels = BTreeMap::new();
+    for label in &common.label {
+        let Some((key, value)) = label.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            return Err(Error::usage(
+                format!("keep the label '{label}'"),
+                "it has no name and value",
+                "write --label NAME=VALUE",
+            ));
+        };
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    labels.extend(common.vm_size.iter().map(|name| ("vm_size".to_owned(), name.clone())));
+    labels.extend(common.region.iter().map(|name| ("region".to_owned(), name.clone())));
+    Ok(labels)
+}
+
+fn time_budget(text: &str) -> Result<Nanos> {
+    let budget = humantime::parse_duration(text).ok().filter(|time| *time > Duration::ZERO);
+    let nanos = budget.and_then(|time| u64::try_from(time.as_nanos()).ok());
+    nanos.map(Nanos).ok_or_else(|| {
+        Error::usage(format!("read --time-budget {text}"), "it is not a length of time", "write 60s, 5m or 1h")
+    })
+}
+
+/// Reads a flag whose type knows its own form.
+fn flag<T: FromStr<Err = String>>(name: &str, text: &Option<String>, advice: &str) -> Result<Option<T>> {
+    let read =
+        |text: &String| text.parse().map_err(|reason: String| Error::usage(format!("read {name}"), reason, advice));
+    text.as_ref().map(read).transpose()
+}
+
+/// Reads a whole number.
+fn number(name: &str, text: &Option<String>, least: u64, most: u64) -> Result<Option<u64>> {
+    let read = |text: &String| {
+        text.parse::<u64>().ok().filter(|number| (least..=most).contains(number)).ok_or_else(|| {
+            let reason = format!("'{text}' is not a whole number from {least} to {most}");
+            Error::usage(format!("read {name}"), reason, format!("write a number from {least} to {most}"))
+        })
+    };
+    text.as_ref().map(read).transpose()
+}
+
+/// Reads a word that must be one of these.
+fn choice<T: Copy>(name: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
+    choices.iter().find(|(known, _)| *known == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
+        Error::usage(
+            format!("read {name}"),
+            format!("'{text}' is not one of its values"),
+            format!("name one of {}", names.join(", ")),
+        )
+    })
+}
+
+/// Reads a comma-separated list of such words.
+fn choices<T: Copy>(name: &str, text: &Option<String>, known: &[(&str, T)]) -> Result<Vec<T>> {
+    text.iter().flat_map(|text| text.split(',')).map(|word| choice(name, word.trim(), known)).collect()
+}
+
+fn isa_level(name: &str, flag: &str) -> Result<Isa> {
+    choice(flag, name, &Isa::ALL.map(|isa| (isa.name(), isa)))
+}
+
+fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
+    if request.stream.is_some() {
+        let names: Vec<&str> = Kernel::table().iter().map(|row| row.name).collect();
+        output::document(&report::kernels(isa), format, &names)?;
+    }
+    if request.latency.is_some() {
+        let names = Protocol::ALL.map(Protocol::name);
+        output::document(&report::protocols(), format, &names)?;
+    }
+    if request.barrier.is_some() {
+        let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+        output::document(&report::algorithms(), format, &names)?;
+    }
+    if request.experts.is_some() {
+        let listing = workload::listing()?;
+        output::document(&report::models(&listing), format, &listing)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// From flags to plans.
+fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
+    let common = &request.common;
+    let cpus = flag::<CpuSet>("--cpus", &common.cpus, "write CPU numbers as in 0-3,8-11")?;
+    let nodes = flag::<NodeSet>("--nodes", &common.nodes, "write node numbers as in 0-1")?;
+    let threads = flag::<ThreadList>("--threads", &common.threads, "write 1,2,4 or 1-8 or 8-64+8 or 1-64*2 or all")?;
+    let samples = number("--samples", &common.samples, 1, 10_000)?.and_then(|samples| u32::try_from(samples).ok());
+    let seed = number("--seed", &common.seed, 0, u64::MAX)?.unwrap_or(1);
+    let preset = match (common.quick, common.full) {
+        (true, _) => Preset::Quick,
+        (_, true) => Preset::Full,
+        _ => Preset::Default,
+    };
+    let scope = Scope::new(machine, cpus.as_ref(), nodes.as_ref())?;
+    let mut suite = Suite { seed, cpus: scope.cpus.clone(), ..Suite::default() };
+
+    if let Some(flags) = &request.stream {
+        let operations = Operation::ALL.map(|operation| (operation.name(), operation));
+        let rows: Vec<&str> = flags.kernels.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+        // Names of rows and of operations may be mixed; a row says all that an operation leaves open.
+        let (named, operation_names): (Vec<&str>, Vec<&str>) =
+            rows.iter().partition(|name| Kernel::table().iter().any(|row| row.name == **name));
+        let operation_names = (!operation_names.is_empty()).then(|| operation_names.join(","));
+        let quick_operations = [Operation::Read, Operation::Copy, Operation::Triad];
+        let mut operations = choices("--kernels", &operation_names, &operations)?;
+        if flags.kernels.is_none() && preset == Preset::Quick {
+            operations.extend(quick_operations);
+        }
+        let stores = [Store::Ordinary, Store::NonTemporal].map(|store| (store.name(), store));
+        let options = plan::stream::Options {
+            operations,
+            rows: named.into_iter().map(Kernel::find).collect::<Result<_>>()?,
+            store: flags.store.as_deref().map(|text| choice("--store", text, &stores)).transpose()?,
+            isa: flags.isa.as_deref().map(|name| isa_level(name, "--isa")).transpose()?,
+            size: flag("--size", &flags.size, "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB")?,
+            pages: flags.pages.as_deref().map(pages).transpose()?,
+            placement: flags.placement.as_deref().map(placement).transpose()?,
+            threads: threads.clone(),
+            samples,
+            preset,
+        };
+        suite.stream = Some(plan::stream::plan(machine, &scope, isa, &options)?);
+    }
+    if let Some(flags) = &request.latency {
+        if common.threads.is_some() && !request.is_run() {
+            return Err(Error::usage(
+                "use --threads here",
+                "latency is measured between two threads",
+                "choose the cores with --cpus",
+            ));
+        }
+        let protocols = Protocol::ALL.map(|protocol| (protocol.name(), protocol));
+        let options = plan::latency::Options {
+            protocols: choices("--protocol", &flags.protocol, &protocols)?,
+            samples,
+            seed,
+            preset,
+        };
+        suite.latency = Some(plan::latency::plan(machine, &scope, &options));
+    }
+    if let Some(flags) = &request.barrier {
+        let spreads = Spread::ALL.map(|spread| (spread.name(), spread));
+        let list = |text: &Option<String>| -> Vec<String> {
+            text.iter().flat_map(|text| text.split(',')).map(|word| word.trim().to_owned()).collect()
+        };
+        let options = plan::barrier::Options {
+            algorithms: list(&flags.algorithms).iter().map(|name| Algorithm::find(name)).collect::<Result<_>>()?,
+            waits: list(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
+            spreads: choices("--spread", &flags.spread, &spreads)?,
+            threads: threads.clone(),
+            samples,
+            preset,
+        };
+        suite.barrier = Some(plan::barrier::plan(machine, &scope, &options)?);
+    }
+    if let Some(flags) = &request.experts {
+        let most = scope.cpus.len() as u32;
+        let mut options = plan::experts::Options::new(scope.cpus.clone());
+        options.models = match (&flags.model, &flags.quantization) {
+            (Some(model), quantization) => {
+                vec![plan::experts::ModelChoice { model: model.clone(), quantization: quantization.clone() }]
+            }
+            (None, Some(_)) => {
+                return Err(Error::usage(
+                    "choose a quantization",
+                    "no model was named",
+                    "add --model; --list names the models and their quantizations",
+                ));
+            }
+            (None, None) => Vec::new(),
+        };
+        options.nodes = nodes.as_ref().map(|_| scope.nodes.clone());
+        options.placement = flags.placement.as_deref().map(placement).transpose()?.map(|rule| match rule {
+            PlacementRule::FirstTouch => Policy::FirstTouch,
+            PlacementRule::Bind => Policy::Bind(scope.nodes.clone()),
+            PlacementRule::Interleave => Policy::Interleave(scope.nodes.clone()),
+        });
+        options.threads = threads.as_ref().map(|list| list.resolve(most, most)).transpose()?;
+        if let Some(name) = &flags.barrier {
+            options.algorithm = Algorithm::find(name)?;
+        }
+        options.preset = preset;
+        options.rounds = samples;
+        options.seed = seed;
+        suite.experts = Some(plan::experts::Plan::new(machine, &options)?);
+    }
+    Ok(suite)
+}
+
+fn pages(name: &str) -> Result<Pages> {
+    choice("--pages", name, &[Pages::Small, Pages::Thp, Pages::Huge2M].map(|pages| (pages.name(), pages)))
+}
+
+fn placement(name: &str) -> Result<PlacementRule> {
+    const RULES: [(&str, PlacementRule); 3] = [
+        ("first-touch", PlacementRule::FirstTouch),
+        ("bind", PlacementRule::Bind),
+        ("interleave", PlacementRule::Interleave),
+    ];
+    choice("--placement", name, &RULES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn errors_say_what_was_read_and_what_can_be_written() {
+        let error = choice("--store", "fast", &[("ordinary", 1), ("non_temporal", 2)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "could not read --store: 'fast' is not one of its values; name one of ordinary, non_temporal"
+        );
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(number("--samples", &Some("0".into()), 1, 5).is_err());
+        assert_eq!(number("--samples", &Some("5".into()), 1, 5).unwrap(), Some(5));
+        assert!(time_budget("0s").is_err() && time_budget("soon").is_err());
+        assert_eq!(time_budget("2s").unwrap(), Nanos(2_000_000_000));
+    }
+
+    #[test]
+    fn a_host_name_cannot_leave_the_directory() {
+        assert_eq!(file_name_part("../../etc/x y"), ".._.._etc_x_y");
+    }
+
+    #[test]
+    fn a_run_knows_its_exit_status() {
+        assert_eq!(format!("{:?}", exit_status(0, false)), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(format!("{:?}", exit_status(2, true)), format!("{:?}", ExitCode::from(130)));
+        assert_eq!(format!("{:?}", exit_status(15, false)), format!("{:?}", ExitCode::from(143)));
+    }
+}

@@ -1,0 +1,271 @@
+//! Barriers: which algorithm on which threads, waiting how.
+
+use super::latency::Class;
+use super::{Needs, Preset, Scope, ThreadList, standing_caveats};
+use crate::barrier::{Algorithm, Wait};
+use crate::caveat::{Caveat, LeftOut};
+use crate::error::{Error, Result};
+use crate::machine::{Machine, Topology};
+use crate::units::{Bytes, CpuId};
+use serde::{Serialize, Serializer};
+
+/// What the user asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Algorithms; empty means all.
+    pub algorithms: Vec<Algorithm>,
+    /// Ways of waiting; empty means each algorithm's default.
+    pub waits: Vec<Wait>,
+    /// Spreads; empty means all that this machine can form.
+    pub spreads: Vec<Spread>,
+    /// Thread counts, also more than there are CPUs.
+    pub threads: Option<ThreadList>,
+    /// Samples.
+    pub samples: Option<u32>,
+    /// How thorough.
+    pub preset: Preset,
+}
+
+/// How a set of threads is spread over the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spread {
+    /// The hardware threads of one core.
+    Smt,
+    /// Inside one last-level cache.
+    L3,
+    /// Inside one NUMA node, over its caches.
+    Node,
+    /// Inside one package, over its nodes.
+    Socket,
+    /// One last-level cache after another in turn.
+    ScatterL3,
+    /// One node after another in turn.
+    ScatterNode,
+    /// One package after another in turn.
+    ScatterSocket,
+    /// Filling the machine in order, beyond one package.
+    All,
+    /// The CPUs that were named.
+    Given,
+}
+
+impl Spread {
+    /// All of them.
+    pub const ALL: [Spread; 9] = [
+        Spread::Smt,
+        Spread::L3,
+        Spread::Node,
+        Spread::Socket,
+        Spread::ScatterL3,
+        Spread::ScatterNode,
+        Spread::ScatterSocket,
+        Spread::All,
+        Spread::Given,
+    ];
+
+    /// Its name in records and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Spread::Smt => "smt",
+            Spread::L3 => "l3",
+            Spread::Node => "node",
+            Spread::Socket => "socket",
+            Spread::ScatterL3 => "scatter-l3",
+            Spread::ScatterNode => "scatter-node",
+            Spread::ScatterSocket => "scatter-socket",
+            Spread::All => "all",
+            Spread::Given => "given",
+        }
+    }
+}
+
+/// Which barriers will be measured.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    /// In the order they are taken.
+    pub steps: Vec<Step>,
+    /// Samples of each.
+    pub samples: u32,
+    /// A sample repeats its episodes until it lasts this long.
+    pub sample_least_ns: u64,
+    /// Algorithms that cannot wait as asked, spreads that this machine cannot form.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// One barrier on one set of threads.
+#[derive(Debug, Serialize)]
+pub struct Step {
+    /// The algorithm.
+    #[serde(serialize_with = "algorithm_name")]
+    pub algorithm: Algorithm,
+    /// How its threads wait.
+    pub wait: Wait,
+    /// One CPU a thread; repeats mean oversubscription.
+    pub cpus: Vec<CpuId>,
+    /// How these CPUs are spread.
+    pub spread: Spread,
+    /// What is known to taint the number beforehand.
+    pub caveats: Vec<Caveat>,
+}
+
+fn algorithm_name<S: Serializer>(algorithm: &Algorithm, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(algorithm.name())
+}
+
+/// Plans the barrier measurement.
+///
+/// # Errors
+/// When the thread counts cannot be used, or nothing is left to measure.
+pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan> {
+    let topology = &machine.topology;
+    let mut left_out = Vec::new();
+    let sets = thread_sets(topology, scope, options, &mut left_out)?;
+    let algorithms = if options.algorithms.is_empty() { Algorithm::ALL } else { &options.algorithms };
+
+    let mut steps = Vec::new();
+    for (spread, cpus) in &sets {
+        for &algorithm in algorithms {
+            let can = algorithm.row().waits;
+            let waits = if options.waits.is_empty() { &can[..1] } else { &options.waits };
+            for &wait in waits {
+                // Any spin count is as good as the one in the table.
+                let same_kind = |other: &Wait| std::mem::discriminant(other) == std::mem::discriminant(&wait);
+                if can.iter().any(same_kind) {
+                    let caveats = standing_caveats(machine, cpus);
+                    steps.push(Step { algorithm, wait, cpus: cpus.clone(), spread: *spread, caveats });
+                } else {
+                    let what = format!("{} waiting by {wait}", algorithm.name());
+                    if !left_out.iter().any(|left: &LeftOut| left.what == what) {
+                        let can: Vec<String> = can.iter().map(Wait::to_string).collect();
+                        left_out.push(LeftOut { what, reason: format!("it waits by {}", can.join(", ")) });
+                    }
+                }
+            }
+        }
+    }
+    // A batch is short against the minutes over which a shared host changes its mood: many of them, in a row.
+    let samples = options.samples.unwrap_or(if options.preset == Preset::Quick { 15 } else { 50 });
+    if steps.is_empty() {
+        let reasons: Vec<String> = left_out.iter().map(|left| format!("{}: {}", left.what, left.reason)).collect();
+        return Err(Error::usage(
+            "measure any of these barriers",
+            reasons.join("; "),
+            "see --list for what each can do",
+        ));
+    }
+    Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out })
+}
+
+/// Distinct sets of CPUs with the name of their spread.
+fn thread_sets(
+    topology: &Topology,
+    scope: &Scope,
+    options: &Options,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<(Spread, Vec<CpuId>)>> {
+    /// Eight threads a CPU say all there is to say about oversubscription.
+    const OVERSUBSCRIPTION: u32 = 8;
+    let cpus = scope.cpus.len() as u32;
+    let quick = options.preset == Preset::Quick;
+    let counts = match &options.threads {
+        Some(list) => list.resolve(cpus, cpus * OVERSUBSCRIPTION)?,
+        None => scope.natural_threads(topology, quick),
+    };
+    let mut sets: Vec<(Spread, Vec<CpuId>)> = Vec::new();
+    for &threads in &counts {
+        let set = scope.compact(threads);
+        sets.push((if scope.given { Spread::Given } else { compact_spread(topology, &set) }, set));
+    }
+    if !scope.given {
+        if let Some(siblings) = first_siblings(topology, scope) {
+            sets.push((Spread::Smt, siblings));
+        }
+        type Domain = fn(&crate::machine::Pu) -> Option<u32>;
+        let domains: [(Spread, Domain); 3] = [
+            (Spread::ScatterL3, |pu| pu.last_level_cache),
+            (Spread::ScatterNode, |pu| pu.node.map(|node| node.0)),
+            (Spread::ScatterSocket, |pu| pu.package),
+        ];
+        for (spread, domain) in domains {
+            let order = scattered(topology, scope, domain);
+            let counts = if options.threads.is_some() { counts.clone() } else { vec![2, 4, 8, 16, 32, 64, 128, 256] };
+            for threads in counts.into_iter().filter(|threads| (2..=order.len() as u32).contains(threads)) {
+                sets.push((spread, order[..threads as usize].to_vec()));
+            }
+        }
+    }
+    // Two names for one set of CPUs are one measurement; the first name is the tighter one.
+    let mut distinct: Vec<(Spread, Vec<CpuId>)> = Vec::new();
+    for (spread, set) in sets {
+        let mut sorted = set.clone();
+        sorted.sort_unstable();
+        let known = distinct.iter().any(|(_, other)| {
+            let mut other = other.clone();
+            other.sort_unstable();
+            other == sorted
+        });
+        if !known {
+            distinct.push((spread, set));
+        }
+    }
+    for spread in &options.spreads {
+        if !distinct.iter().any(|(formed, _)| formed == spread) {
+            let reason = "this machine, or the CPUs in scope, cannot form it with these thread counts".to_owned();
+            left_out.push(LeftOut { what: format!("spread {}", spread.name()), reason });
+        }
+    }
+    distinct.retain(|(spread, _)| options.spreads.is_empty() || options.spreads.contains(spread));
+    Ok(distinct)
+}
+
+/// The tightest domain that holds all these CPUs.
+fn compact_spread(topology: &Topology, set: &[CpuId]) -> Spread {
+    let widest = set.iter().map(|cpu| Class::of(topology, set[0], *cpu)).max().unwrap_or(Class::Machine);
+    match widest {
+        // A single CPU, or several threads on it, are inside one cache.
+        Class::Smt if set.iter().all(|cpu| *cpu == set[0]) => Spread::L3,
+        Class::Smt => Spread::Smt,
+        Class::L3 => Spread::L3,
+        Class::Node => Spread::Node,
+        Class::Socket => Spread::Socket,
+        Class::Machine => Spread::All,
+    }
+}
+
+/// The hardware threads of the first core that has several in scope.
+fn first_siblings(topology: &Topology, scope: &Scope) -> Option<Vec<CpuId>> {
+    let set = scope.set();
+    let members = |core: &crate::machine::Core| -> Vec<CpuId> {
+        core.cpus.iter().copied().filter(|cpu| set.contains(*cpu)).collect()
+    };
+    topology.cores.iter().map(members).find(|cpus| cpus.len() > 1)
+}
+
+/// The cores in scope, one domain after another in turn. Empty when there is only one domain.
+fn scattered(topology: &Topology, scope: &Scope, domain: fn(&crate::machine::Pu) -> Option<u32>) -> Vec<CpuId> {
+    let mut queues: Vec<(u32, Vec<CpuId>)> = Vec::new();
+    for cpu in &scope.cpus[..scope.cores] {
+        let Some(place) = topology.pu(*cpu).and_then(domain) else { return Vec::new() };
+        match queues.iter_mut().find(|(other, _)| *other == place) {
+            Some((_, queue)) => queue.push(*cpu),
+            None => queues.push((place, vec![*cpu])),
+        }
+    }
+    if queues.len() < 2 {
+        return Vec::new();
+    }
+    let longest = queues.iter().map(|(_, queue)| queue.len()).max().unwrap_or(0);
+    (0..longest).flat_map(|turn| queues.iter().filter_map(move |(_, queue)| queue.get(turn).copied())).collect()
+}
+
+impl Plan {
+    /// A few padded words; time from the sample length and what starting threads costs.
+    pub fn needs(&self) -> Needs {
+        /// Guess: start, pin and watch one thread.
+        const START_S: f64 = 0.000_5;
+        let sampling = f64::from(self.samples + 1) * self.sample_least_ns as f64 * 1.5e-9;
+        let estimated_s = self.steps.iter().map(|step| sampling + START_S * step.cpus.len() as f64).sum();
+        Needs { memory_bytes: Bytes(0), estimated_s }
+    }
+}

@@ -1,0 +1,194 @@
+//! Core-to-core latency: which pairs, by which protocol, in which order.
+
+use super::{Needs, Preset, Scope};
+use crate::caveat::LeftOut;
+use crate::machine::{Machine, Pu, Topology};
+use crate::units::{Bytes, CpuId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How two threads hand a line to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// Compare-and-swap by both on one line. A unit is one way: half a round trip.
+    Cas,
+    /// Each stores a flag on its own line and polls the other's. A unit is one way: half a round trip.
+    Flags,
+}
+
+impl Protocol {
+    /// Both.
+    pub const ALL: [Protocol; 2] = [Protocol::Cas, Protocol::Flags];
+
+    /// Its name in records and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Cas => "cas",
+            Protocol::Flags => "flags",
+        }
+    }
+
+    /// What it does, in one line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Protocol::Cas => "compare-and-swap by both threads on one line, half a round trip",
+            Protocol::Flags => "each thread stores a flag on its own line and polls the other's, half a round trip",
+        }
+    }
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Protocols; empty means all.
+    pub protocols: Vec<Protocol>,
+    /// Samples a pair.
+    pub samples: Option<u32>,
+    /// Seed of the order and of the choice of pairs.
+    pub seed: u64,
+    /// How thorough.
+    pub preset: Preset,
+}
+
+/// Which pairs will be measured.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    /// Pairs in the order they are taken.
+    pub pairs: Vec<Pair>,
+    /// Protocols, one after another for each pair.
+    pub protocols: Vec<Protocol>,
+    /// Samples a pair and protocol.
+    pub samples: u32,
+    /// A sample is at least this long, and at least 100 steps of the clock.
+    pub sample_least_ns: u64,
+    /// Pairs that were not chosen.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Two CPUs and what the reported topology says they share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pair {
+    /// The CPU that starts, and on whose side the line is first touched.
+    pub a: CpuId,
+    /// The other one.
+    pub b: CpuId,
+    /// The closest thing they share.
+    pub class: Class,
+}
+
+/// The closest thing that two CPUs share, as reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// A core.
+    Smt,
+    /// A last-level cache.
+    L3,
+    /// A NUMA node.
+    Node,
+    /// A package.
+    Socket,
+    /// Nothing but the machine.
+    Machine,
+}
+
+impl Class {
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Smt => "smt",
+            Class::L3 => "l3",
+            Class::Node => "node",
+            Class::Socket => "socket",
+            Class::Machine => "machine",
+        }
+    }
+
+    /// What two CPUs share.
+    pub fn of(topology: &Topology, a: CpuId, b: CpuId) -> Class {
+        match (topology.pu(a), topology.pu(b)) {
+            (Some(a), Some(b)) => Class::of_pus(a, b),
+            _ => Class::Machine,
+        }
+    }
+
+    fn of_pus(a: &Pu, b: &Pu) -> Class {
+        let same = |x: Option<u32>, y: Option<u32>| x.is_some() && x == y;
+        if a.core == b.core {
+            Class::Smt
+        } else if same(a.last_level_cache, b.last_level_cache) {
+            Class::L3
+        } else if a.node.is_some() && a.node == b.node {
+            Class::Node
+        } else if same(a.package, b.package) {
+            Class::Socket
+        } else {
+            Class::Machine
+        }
+    }
+}
+
+/// Plans every pair of cores in scope, and the hardware threads of each core with each other. Beyond the preset's number
+/// of pairs a seeded choice is taken that has every class in it.
+pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Plan {
+    let topology = &machine.topology;
+    let most = match options.preset {
+        Preset::Quick => 1_000,
+        Preset::Default => 10_000,
+        Preset::Full => 100_000,
+    };
+    let pus: Vec<&Pu> = scope.cpus.iter().filter_map(|cpu| topology.pu(*cpu)).collect();
+    let (cores, siblings) = pus.split_at(scope.cores);
+    let mut random = fastrand::Rng::with_seed(options.seed);
+
+    let mut by_class: BTreeMap<Class, Vec<(CpuId, CpuId)>> = BTreeMap::new();
+    let mut total = 0usize;
+    for (index, a) in cores.iter().enumerate() {
+        for b in &cores[index + 1..] {
+            by_class.entry(Class::of_pus(a, b)).or_default().push((a.id, b.id));
+            total += 1;
+        }
+    }
+    for second in siblings {
+        if let Some(first) = cores.iter().find(|first| first.core == second.core) {
+            by_class.entry(Class::Smt).or_default().push((first.id, second.id));
+            total += 1;
+        }
+    }
+
+    let share = (most / by_class.len().max(1)).max(1);
+    let mut pairs = Vec::new();
+    for (class, mut members) in by_class {
+        random.shuffle(&mut members);
+        if total > most {
+            members.truncate(share);
+        }
+        pairs.extend(members.into_iter().map(|(a, b)| Pair { a, b, class }));
+    }
+    random.shuffle(&mut pairs);
+    let skipped = total - pairs.len();
+    let left_out = (skipped > 0).then(|| LeftOut {
+        what: format!("{skipped} of {total} pairs"),
+        reason: format!("the preset takes about {most}, chosen at random from every class"),
+    });
+    Plan {
+        // A short list affords long samples; a long one must end.
+        sample_least_ns: if pairs.len() <= 100 { 500_000 } else { 40_000 },
+        pairs,
+        protocols: if options.protocols.is_empty() { Protocol::ALL.to_vec() } else { options.protocols.clone() },
+        samples: options.samples.unwrap_or(15),
+        left_out: left_out.into_iter().collect(),
+    }
+}
+
+impl Plan {
+    /// A page a pair; time from the sample length and what starting two threads costs.
+    pub fn needs(&self) -> Needs {
+        /// Guess: start, pin and watch two threads.
+        const START_S: f64 = 0.002;
+        let runs = (self.pairs.len() * self.protocols.len()) as f64;
+        let sampling = f64::from(self.samples + 1) * self.sample_least_ns as f64 * 1.5e-9;
+        Needs { memory_bytes: Bytes(4096), estimated_s: runs * (START_S + sampling) }
+    }
+}

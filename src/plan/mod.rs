@@ -1,0 +1,98 @@
+//! What will be measured, and by which rules: pure functions of the machine and the options. A plan can be printed.
+
+pub mod barrier;
+pub mod experts;
+pub mod latency;
+mod scope;
+pub mod stream;
+mod threads;
+
+pub use scope::Scope;
+pub use threads::ThreadList;
+
+use crate::caveat::Caveat;
+use crate::machine::{Machine, Topology};
+use crate::units::{Bytes, CpuId, CpuSet};
+use serde::Serialize;
+
+/// How thorough to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// Under a minute on a small machine.
+    Quick,
+    /// Between the two.
+    #[default]
+    Default,
+    /// As long as it takes.
+    Full,
+}
+
+/// All that a command measures, in order. A part is absent when the command does not measure it.
+#[derive(Debug, Default, Serialize)]
+pub struct Suite {
+    /// Seed of every random order and choice.
+    pub seed: u64,
+    /// CPUs in scope.
+    pub cpus: Vec<CpuId>,
+    /// Bandwidth.
+    pub stream: Option<stream::Plan>,
+    /// Core-to-core latency.
+    pub latency: Option<latency::Plan>,
+    /// Barriers.
+    pub barrier: Option<barrier::Plan>,
+    /// Decode replay.
+    pub experts: Option<experts::Plan>,
+}
+
+/// Memory and time that a plan will take. Times are guesses from assumed rates, good enough to decide whether to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Needs {
+    /// Memory held at the same time.
+    pub memory_bytes: Bytes,
+    /// Time, guessed.
+    pub estimated_s: f64,
+}
+
+impl Suite {
+    /// The parts run one after another and give their memory back, so memory is the largest part's.
+    pub fn needs(&self) -> Needs {
+        let parts = [
+            self.stream.as_ref().map(stream::Plan::needs),
+            self.latency.as_ref().map(latency::Plan::needs),
+            self.barrier.as_ref().map(barrier::Plan::needs),
+            self.experts.as_ref().map(experts::Plan::needs),
+        ];
+        parts.into_iter().flatten().fold(Needs::default(), |sum, part| Needs {
+            memory_bytes: sum.memory_bytes.max(part.memory_bytes),
+            estimated_s: sum.estimated_s + part.estimated_s,
+        })
+    }
+}
+
+/// Last-level cache assumed for a core whose caches the system does not report. A guess on the large side: server cores
+/// of 2017 to 2026 have 1.4 to 16 MiB each, and a guess too small would measure caches.
+const ASSUMED_CACHE_PER_CORE: u64 = 4 << 20;
+/// And at least this much in all.
+const ASSUMED_CACHE_LEAST: u64 = 32 << 20;
+
+/// The sum of the distinct last-level caches of these CPUs, and a caveat when it had to be assumed.
+pub fn cache_sum(topology: &Topology, cpus: &CpuSet) -> (Bytes, Option<Caveat>) {
+    match topology.last_level_bytes(cpus) {
+        Some(bytes) => (bytes, None),
+        None => {
+            let cores = topology.cores.iter().filter(|core| core.cpus.iter().any(|cpu| cpus.contains(*cpu))).count();
+            let assumed_bytes = Bytes((cores as u64 * ASSUMED_CACHE_PER_CORE).max(ASSUMED_CACHE_LEAST));
+            (assumed_bytes, Some(Caveat::CacheSizeUnknown { assumed_bytes }))
+        }
+    }
+}
+
+/// Caveats that hold for every step with this many threads, whatever happens while it runs.
+pub fn standing_caveats(machine: &Machine, cpus: &[CpuId]) -> Vec<Caveat> {
+    let threads = cpus.len() as u32;
+    let distinct = cpus.iter().copied().collect::<CpuSet>().len() as u32;
+    let oversubscribed = (distinct < threads).then_some(Caveat::Oversubscribed { threads, cpus: distinct });
+    let quota = machine.environment.cpu_quota.filter(|quota| *quota < f64::from(threads));
+    oversubscribed.into_iter().chain(quota.map(|quota| Caveat::QuotaBelowThreads { quota, threads })).collect()
+}

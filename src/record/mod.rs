@@ -1,0 +1,13 @@
+//! What was measured, as JSON Lines: the schema, the writer and the reader. Nothing is computed here.
+
+mod reader;
+mod schema;
+mod writer;
+
+pub use reader::Record;
+pub use schema::{
+    BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep, DecodeSummary, Detours,
+    Disturbance, End, LatencySummary, Line, OverheadStep, RunHeader, SCHEMA, Step, StreamStep, StreamSummary,
+    ThreadSpan,
+};
+pub use writer::Writer;

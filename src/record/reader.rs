@@ -1,0 +1,99 @@
+//! Reads a record back: also one that was cut off, or written by a newer membar.
+
+use super::{Line, RunHeader, SCHEMA};
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// A record in memory.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What was run where.
+    pub header: RunHeader,
+    /// The steps in the order they were taken.
+    pub lines: Vec<Line>,
+    /// Whether the run came to its end line.
+    pub complete: bool,
+    /// What the reader noticed, such as a last line that was cut off.
+    pub remarks: Vec<String>,
+}
+
+impl Record {
+    /// Reads a record file.
+    ///
+    /// # Errors
+    /// A usage error when it cannot be read, is no record, or has another schema.
+    pub fn read(path: &Path) -> Result<Record> {
+        let text = std::fs::read(path).map_err(|reason| {
+            Error::usage(format!("read the record {}", path.display()), reason, "name a file that membar wrote")
+        })?;
+        Record::parse(&String::from_utf8_lossy(&text), &path.display().to_string())
+    }
+
+    /// Reads a record from text; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// As [`Record::read`].
+    pub fn parse(text: &str, name: &str) -> Result<Record> {
+        let wrong = |number: usize, reason: String| {
+            Error::usage(
+                format!("read line {number} of the record {name}"),
+                reason,
+                "name a file that membar wrote and nobody edited",
+            )
+        };
+        let mut header: Option<RunHeader> = None;
+        let mut record = Vec::new();
+        let mut complete = false;
+        let mut remarks = Vec::new();
+        let ends_in_newline = text.ends_with('\n');
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).peekable();
+        while let Some((index, line)) = lines.next() {
+            let number = index + 1;
+            let value: serde_json::Value = match serde_json::from_str(line) {
+                Ok(value) => value,
+                Err(_) if lines.peek().is_none() && !ends_in_newline && header.is_some() => {
+                    remarks.push(format!("line {number} is cut off and was left out"));
+                    break;
+                }
+                Err(reason) => return Err(wrong(number, reason.to_string())),
+            };
+            let kind = value.get("kind").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
+            if header.is_none() {
+                let schema = value.get("schema").and_then(serde_json::Value::as_u64);
+                if kind != "run" {
+                    return Err(wrong(number, "it is not a \"run\" line, with which every record starts".into()));
+                }
+                if schema != Some(u64::from(SCHEMA)) {
+                    let found = schema.map_or("none".to_owned(), |schema| schema.to_string());
+                    let reason = format!("its schema is {found} and this membar reads {SCHEMA}");
+                    return Err(Error::usage(
+                        format!("read the record {name}"),
+                        reason,
+                        "use the membar that wrote it",
+                    ));
+                }
+            }
+            // Kinds that this version does not know are another version's business.
+            const KNOWN: [&str; 7] = ["run", "stream", "core_latency", "barrier", "decode", "overhead", "end"];
+            if !KNOWN.contains(&kind.as_str()) {
+                continue;
+            }
+            match serde_json::from_value(value).map_err(|reason| wrong(number, reason.to_string()))? {
+                Line::Run(_) if header.is_some() => {
+                    return Err(wrong(number, "a second \"run\" line: two records in one file".into()));
+                }
+                Line::Run(first) => header = Some(*first),
+                Line::End(end) => {
+                    complete = true;
+                    record.push(Line::End(end));
+                }
+                step => record.push(step),
+            }
+        }
+        let header = header.ok_or_else(|| wrong(1, "the file is empty".into()))?;
+        if !complete {
+            remarks.push("incomplete: the run did not come to its end".into());
+        }
+        Ok(Record { header, lines: record, complete, remarks })
+    }
+}

@@ -1,0 +1,351 @@
+//! The lines of a record. Names are the contract that other people's scripts rely on: see docs/method.md.
+
+use crate::barrier::Wait;
+use crate::caveat::{Caveat, LeftOut};
+use crate::machine::{Counters, Environment, Topology};
+use crate::memory::Policy;
+use crate::units::{Bytes, BytesPerSecond, CpuId, CpuSet, NodeId, NodeSet};
+use crate::workload::Arm;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of this schema. A change of meaning raises it; a new field does not.
+pub const SCHEMA: u32 = 1;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// First line: what was run where.
+    Run(Box<RunHeader>),
+    /// One streaming kernel on one set of threads.
+    Stream(StreamStep),
+    /// One pair of CPUs, one protocol.
+    CoreLatency(CoreLatencyStep),
+    /// One barrier on one set of threads.
+    Barrier(BarrierStep),
+    /// One arm of one decode replay in one round.
+    Decode(DecodeStep),
+    /// What the measuring itself costs.
+    Overhead(OverheadStep),
+    /// Last line. A record without it is incomplete.
+    End(End),
+}
+
+/// The first line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunHeader {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// membar's version.
+    pub version: String,
+    /// The commit it was built from, where the build knew.
+    pub commit: Option<String>,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Start of the run, RFC 3339.
+    pub started_utc: String,
+    /// Seed of every random order and choice.
+    pub seed: u64,
+    /// Host name.
+    pub host: String,
+    /// The processor.
+    pub cpu: CpuFacts,
+    /// The machine's shape as reported.
+    pub topology: Topology,
+    /// The clock that all times are read from.
+    pub clock: ClockFacts,
+    /// CPUs this process may use.
+    pub allowed_cpus: CpuSet,
+    /// Memory nodes this process may use.
+    pub allowed_nodes: NodeSet,
+    /// Limits and settings of the system.
+    pub environment: Environment,
+    /// `--label`, `--vm-size` and `--region`.
+    pub labels: BTreeMap<String, String>,
+    /// What is wrong or unknown about the machine as a whole.
+    pub caveats: Vec<Caveat>,
+}
+
+/// The processor, as it names itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuFacts {
+    /// Brand string.
+    pub model_name: String,
+    /// Vendor string.
+    pub vendor: String,
+    /// Instruction-set levels used, lowest first.
+    pub isa: Vec<String>,
+    /// The hypervisor, in a guest.
+    pub hypervisor: Option<String>,
+}
+
+/// The ruler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockFacts {
+    /// Which clock.
+    pub source: String,
+    /// Smallest step seen, ns.
+    pub step_ns: u64,
+}
+
+/// What every step has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Number of threads.
+    pub threads: u32,
+    /// The CPU asked for each thread, in thread order.
+    pub cpus: Vec<CpuId>,
+    /// What taints the numbers.
+    pub caveats: Vec<Caveat>,
+    /// Time of each sample, from the earliest start to the latest finish, in the order taken.
+    pub samples_ns: Vec<u64>,
+    /// Passes, episodes, one-way trips or tokens in one sample.
+    pub units_per_sample: u64,
+    /// Leading samples that summaries leave out.
+    #[serde(default)]
+    pub warmup_samples: u32,
+    /// Start and finish of each thread in the last sample, relative to its earliest start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub per_thread: Vec<ThreadSpan>,
+    /// What else happened during the step.
+    #[serde(default)]
+    pub disturbance: Disturbance,
+}
+
+/// One thread's part in one sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadSpan {
+    /// ns after the earliest start.
+    pub start_ns: u64,
+    /// ns after the earliest start.
+    pub finish_ns: u64,
+}
+
+/// What the system did around a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// Differences of the kernel's counters.
+    pub counters: Counters,
+    /// Of all threads together.
+    pub involuntary_switches: u64,
+    /// Of all threads together.
+    pub voluntary_switches: u64,
+    /// The most that one thread was off its CPU during the work: wall time less its CPU time.
+    #[serde(default)]
+    pub off_cpu_ns: u64,
+    /// Watched just before the step, by thread.
+    pub detours: Vec<Detours>,
+}
+
+/// Gaps in a loop of clock reads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Detours {
+    /// Time watched.
+    pub window_ns: u64,
+    /// Gaps above 1 µs.
+    pub count: u64,
+    /// Their sum.
+    pub total_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+}
+
+/// A streaming kernel's time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamStep {
+    /// Common fields; a unit is one pass over the arrays.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Row of the kernel table.
+    pub kernel: String,
+    /// The operation it computes.
+    pub operation: String,
+    /// The instruction-set level.
+    pub isa: String,
+    /// `ordinary` or `non_temporal`; absent when nothing is written.
+    pub store: Option<String>,
+    /// Bytes of each array.
+    pub array_bytes: Bytes,
+    /// Sum of the distinct last-level caches of all CPUs in scope, reported or assumed.
+    pub cache_bytes: Bytes,
+    /// What part of the machine this is: `machine` or `node N`.
+    pub scope: String,
+    /// Nodes of the CPUs.
+    pub cpu_nodes: NodeSet,
+    /// Nodes that pages were asked onto, or may be on.
+    pub memory_nodes: NodeSet,
+    /// Bytes that one pass asks for.
+    pub counted_bytes: Bytes,
+    /// Bytes on the bus at least.
+    pub bus_bytes_min: Bytes,
+    /// Bytes on the bus at most (with a read of every line written).
+    pub bus_bytes_max: Bytes,
+    /// How pages were placed.
+    pub placement: Policy,
+    /// Sampled pages by node, after the run.
+    pub pages_on_node: Vec<(NodeId, u64)>,
+    /// Pages asked for.
+    pub page_kind: String,
+    /// Share of the arrays in huge pages after the run, where known.
+    pub huge_page_share: Option<f64>,
+    /// Derived.
+    pub summary: StreamSummary,
+}
+
+/// Derived from a [`StreamStep`]'s samples; counted bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamSummary {
+    /// Of the fastest sample.
+    pub best_bytes_per_s: Option<BytesPerSecond>,
+    /// Of the median sample.
+    pub median_bytes_per_s: Option<BytesPerSecond>,
+}
+
+/// The time a line takes between two cores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CoreLatencyStep {
+    /// Common fields; a unit is what `path` says.
+    #[serde(flatten)]
+    pub step: Step,
+    /// First CPU of the pair.
+    pub cpu_a: CpuId,
+    /// Second CPU of the pair.
+    pub cpu_b: CpuId,
+    /// `cas` or `flags`.
+    pub protocol: String,
+    /// `one_way` or `round_trip`: what a unit is.
+    pub path: String,
+    /// Node on which the shared line was seen.
+    pub home_node: Option<NodeId>,
+    /// What the reported topology says the two share: `smt`, `l3`, `node`, `socket`, `machine`.
+    pub reported_class: String,
+    /// Derived.
+    pub summary: LatencySummary,
+}
+
+/// Derived from samples: time of one unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Median.
+    pub median_ns: Option<f64>,
+    /// 5th percentile.
+    pub p5_ns: Option<f64>,
+    /// 95th percentile.
+    pub p95_ns: Option<f64>,
+}
+
+/// The time of a barrier episode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BarrierStep {
+    /// Common fields; a unit is an episode.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Row of the barrier table.
+    pub algorithm: String,
+    /// How threads wait.
+    pub wait: Wait,
+    /// How the threads are spread: `smt`, `l3`, `node`, `socket`, `scatter-…`, `all`, `given`.
+    pub spread: String,
+    /// How much later than the others thread 0 arrives.
+    pub late_ns: u64,
+    /// Private work between episodes.
+    pub work_ns: u64,
+    /// Bytes each thread streams between episodes.
+    pub work_bytes: Bytes,
+    /// Derived.
+    pub summary: BarrierSummary,
+}
+
+/// Derived from batch samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BarrierSummary {
+    /// Median over the samples of the mean episode of a sample.
+    pub median_ns: Option<f64>,
+}
+
+/// One arm of a replay in one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecodeStep {
+    /// Common fields; a unit is a token.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Model of the catalogue.
+    pub model: String,
+    /// Its quantisation.
+    pub quantization: String,
+    /// Whose phases and barrier points.
+    pub engine: String,
+    /// How matrices are cut.
+    pub slicing: String,
+    /// Barrier algorithm.
+    pub barrier: String,
+    /// How its threads wait.
+    pub wait: Wait,
+    /// How the weights' pages were placed.
+    pub placement: Policy,
+    /// Which arm.
+    pub arm: Arm,
+    /// Which round, from 0.
+    pub round: u32,
+    /// Whether this is the configuration that an engine would take by default; the others are changes that were tried.
+    pub baseline: bool,
+    /// Weight bytes of one token.
+    pub bytes_per_token: Bytes,
+    /// Barrier points of one token.
+    pub barriers_per_token: u64,
+    /// Memory that holds the weights: fewer layers than the model has, read in turn.
+    pub resident_bytes: Bytes,
+    /// Derived.
+    pub summary: DecodeSummary,
+}
+
+/// Derived from a [`DecodeStep`]'s samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecodeSummary {
+    /// Time of a token.
+    pub median_ns: Option<f64>,
+    /// Its inverse.
+    pub tokens_per_s: Option<f64>,
+}
+
+/// What the harness costs, as a measurement of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OverheadStep {
+    /// Common fields; a unit is one turn of what `what` names.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `clock_read` or `empty_episode`.
+    pub what: String,
+    /// Derived.
+    pub summary: LatencySummary,
+}
+
+/// The last line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// End of the run, RFC 3339.
+    pub finished_utc: String,
+    /// Wall time of the run.
+    pub elapsed_ns: u64,
+    /// `complete`, `interrupted` or `time budget`.
+    pub outcome: String,
+    /// Steps that were planned and not measured, with the reason.
+    pub left_out: Vec<LeftOut>,
+    /// Steps that failed, with the error's text.
+    pub failures: Vec<String>,
+}
+
+impl Line {
+    /// The common part, of a line that is a step.
+    pub fn step(&self) -> Option<&Step> {
+        match self {
+            Line::Run(_) | Line::End(_) => None,
+            Line::Stream(line) => Some(&line.step),
+            Line::CoreLatency(line) => Some(&line.step),
+            Line::Barrier(line) => Some(&line.step),
+            Line::Decode(line) => Some(&line.step),
+            Line::Overhead(line) => Some(&line.step),
+        }
+    }
+}

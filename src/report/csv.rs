@@ -1,0 +1,76 @@
+//! One row a step, for spreadsheets.
+
+use crate::error::{Error, Result};
+use crate::record::{Line, Record};
+use crate::stats;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Row<'a> {
+    kind: &'a str,
+    name: String,
+    detail: String,
+    threads: u32,
+    cpus: String,
+    samples: usize,
+    median_ns: Option<f64>,
+    p5_ns: Option<f64>,
+    p95_ns: Option<f64>,
+    best_bytes_per_s: Option<f64>,
+    median_bytes_per_s: Option<f64>,
+    caveats: String,
+}
+
+/// The steps of a record as CSV with a header line. Times are those of one unit: a pass, a one-way trip, an episode, a
+/// token.
+///
+/// # Errors
+/// Never for a record that was read; the writer's errors are passed on.
+pub fn csv(record: &Record) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let failed = |reason: String| Error::refused("write the record as CSV", reason, "take --format jsonl");
+    for line in &record.lines {
+        let Some(step) = line.step() else { continue };
+        let (kind, name, detail) = names(line);
+        let rates = match line {
+            Line::Stream(step) => Some(&step.summary),
+            _ => None,
+        };
+        let times = stats::unit_times(step);
+        let cpus: Vec<String> = step.cpus.iter().map(ToString::to_string).collect();
+        let caveats: Vec<String> = step.caveats.iter().map(ToString::to_string).collect();
+        let row = Row {
+            kind,
+            name,
+            detail,
+            threads: step.threads,
+            cpus: cpus.join(" "),
+            samples: times.len(),
+            median_ns: stats::median(&times),
+            p5_ns: stats::quantile(&times, 0.05),
+            p95_ns: stats::quantile(&times, 0.95),
+            best_bytes_per_s: rates.and_then(|rates| rates.best_bytes_per_s).map(|rate| rate.0),
+            median_bytes_per_s: rates.and_then(|rates| rates.median_bytes_per_s).map(|rate| rate.0),
+            caveats: caveats.join("; "),
+        };
+        writer.serialize(row).map_err(|error| failed(error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| failed(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| failed(error.to_string()))
+}
+
+fn names(line: &Line) -> (&'static str, String, String) {
+    match line {
+        Line::Run(_) => ("run", String::new(), String::new()),
+        Line::End(_) => ("end", String::new(), String::new()),
+        Line::Stream(step) => ("stream", step.kernel.clone(), step.scope.clone()),
+        Line::CoreLatency(step) => ("core_latency", step.protocol.clone(), step.reported_class.clone()),
+        Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
+        Line::Decode(step) => (
+            "decode",
+            format!("{} {}", step.model, step.quantization),
+            format!("{} round {} {}", step.arm.name(), step.round, step.barrier),
+        ),
+        Line::Overhead(step) => ("overhead", step.what.clone(), String::new()),
+    }
+}

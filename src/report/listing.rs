@@ -1,0 +1,79 @@
+//! `--list`: what there is, what it needs, and whether it can be used here.
+
+use super::{Document, Table};
+use crate::barrier::{Algorithm, Wait};
+use crate::kernel::Kernel;
+use crate::machine::IsaSet;
+use crate::plan::latency::Protocol;
+use crate::units::Bytes;
+use crate::workload;
+
+/// The kernel table.
+pub fn kernels(isa: &IsaSet) -> Document {
+    let mut document = Document::default();
+    document.heading("Kernels");
+    let mut table =
+        Table::new(["name", "operation", "stores", "needs", "bytes a move", "bytes a turn", "fence", "here"]);
+    for row in Kernel::table() {
+        table.row(vec![
+            row.name.to_owned(),
+            row.operation.name().to_owned(),
+            row.store.map_or("none", |store| store.name()).to_owned(),
+            row.isa.name().to_owned(),
+            row.vector_bytes.to_string(),
+            row.step_bytes.to_string(),
+            row.fence.unwrap_or("none").to_owned(),
+            Kernel::new(row, isa).map_or_else(|reason| format!("not run: {reason}"), |_| "usable".to_owned()),
+        ]);
+    }
+    document.table(table);
+    document
+}
+
+/// The barrier table.
+pub fn algorithms() -> Document {
+    let mut document = Document::default();
+    document.heading("Barriers");
+    let mut table = Table::new(["name", "what it is", "waits by", "source"]);
+    for algorithm in Algorithm::ALL {
+        let row = algorithm.row();
+        let waits: Vec<String> = row.waits.iter().map(Wait::to_string).collect();
+        table.row(vec![row.name.to_owned(), row.summary.to_owned(), waits.join(", "), row.source.to_owned()]);
+    }
+    document.table(table);
+    document
+}
+
+/// The latency protocols.
+pub fn protocols() -> Document {
+    let mut document = Document::default();
+    document.heading("Protocols");
+    let mut table = Table::new(["name", "what it is"]);
+    for protocol in Protocol::ALL {
+        table.row(vec![protocol.name().to_owned(), protocol.summary().to_owned()]);
+    }
+    document.table(table);
+    document
+}
+
+/// The model catalogue.
+pub fn models(listing: &workload::Listing) -> Document {
+    let mut document = Document::default();
+    document.heading("Models");
+    let mut table =
+        Table::new(["model", "quantization", "file", "read a token", "barriers a token (llama.cpp, ik_llama.cpp)"]);
+    for model in &listing.models {
+        for quantization in &model.quantizations {
+            let barriers: Vec<String> = model.barriers_per_token.values().map(ToString::to_string).collect();
+            table.row(vec![
+                model.name.to_owned(),
+                quantization.name.to_owned(),
+                Bytes(quantization.file_bytes).to_string(),
+                Bytes(quantization.read_bytes_per_token).to_string(),
+                barriers.join(", "),
+            ]);
+        }
+    }
+    document.table(table);
+    document
+}

@@ -1,0 +1,364 @@
+//! A record as tables: bandwidth, latency, barriers, decode, verdict.
+
+use super::{Document, Table, summary};
+use crate::attribute::{self, Attribution};
+use crate::machine::Topology;
+use crate::record::{BarrierStep, CoreLatencyStep, Line, Record, StreamStep};
+use crate::stats;
+use crate::units::{Bytes, BytesPerSecond, CpuId, Nanos, Threads};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Widest matrix that a terminal shows; larger ones are summed up by class.
+const MATRIX_CPUS: usize = 16;
+
+/// Everything that the record holds, for a person.
+pub fn document(record: &Record) -> Document {
+    let mut document = Document::default();
+    machine(record, &mut document);
+    bandwidth(record, &mut document);
+    latency(record, &mut document);
+    barriers(record, &mut document);
+    decode(record, &mut document);
+    remarks(record, &mut document);
+    document
+}
+
+/// `1 package`, `2 packages`.
+fn count(number: usize, what: &str) -> String {
+    let plural = match what {
+        "node" => "memory nodes",
+        "package" => "packages",
+        _ => "CPUs",
+    };
+    match (number, what) {
+        (1, "node") => "1 memory node".into(),
+        (1, _) => format!("1 {what}"),
+        _ => format!("{number} {plural}"),
+    }
+}
+
+fn machine(record: &Record, document: &mut Document) {
+    let header = &record.header;
+    document.heading(format!("{} on {}", header.cpu.model_name, header.host));
+    let topology: &Topology = &header.topology;
+    let mut facts = vec![count(header.allowed_cpus.len(), "CPU")];
+    if !topology.packages.is_empty() {
+        facts.push(count(topology.packages.len(), "package"));
+    }
+    if !topology.nodes.is_empty() {
+        facts.push(count(topology.nodes.len(), "node"));
+    }
+    let caches = topology.last_level_caches(&header.allowed_cpus);
+    if let (Some(first), Some(sum)) = (caches.first(), topology.last_level_bytes(&header.allowed_cpus)) {
+        facts.push(format!("{} of L{} in {}", sum, first.level, caches.len()));
+    }
+    facts.push(format!("instructions up to {}", header.cpu.isa.last().map_or("rust", String::as_str)));
+    facts.extend(header.environment.kernel.as_ref().map(|kernel| format!("Linux {kernel}")));
+    document.paragraph(format!("{}; membar {}, {}", facts.join(", "), header.version, header.started_utc));
+    if !header.labels.is_empty() {
+        let labels: Vec<String> = header.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        document.paragraph(labels.join(", "));
+    }
+    for caveat in &header.caveats {
+        document.paragraph(format!("Note: {caveat}."));
+    }
+}
+
+fn streams(record: &Record) -> impl Iterator<Item = &StreamStep> {
+    record.lines.iter().filter_map(|line| match line {
+        Line::Stream(step) => Some(step),
+        _ => None,
+    })
+}
+
+fn bandwidth(record: &Record, document: &mut Document) {
+    let mut scopes: Vec<&str> = Vec::new();
+    for step in streams(record) {
+        if !scopes.contains(&step.scope.as_str()) {
+            scopes.push(&step.scope);
+        }
+    }
+    for scope in scopes {
+        let steps: Vec<&StreamStep> = streams(record).filter(|step| step.scope == scope).collect();
+        let counts: BTreeSet<u32> = steps.iter().map(|step| step.step.threads).collect();
+        let mut kernels: Vec<&str> = Vec::new();
+        for step in &steps {
+            if !kernels.contains(&step.kernel.as_str()) {
+                kernels.push(&step.kernel);
+            }
+        }
+        let first = steps[0];
+        let samples = stats::unit_times(&first.step).len();
+        let caches = Bytes(first.cache_bytes.0);
+        document.heading(format!(
+            "Bandwidth of the {scope}: GB/s of counted bytes, best (median) of {samples}; arrays of {}, last-level caches of {caches}",
+            first.array_bytes
+        ));
+        let mut table = Table::new(["kernel"]);
+        for threads in &counts {
+            table.column(Threads(*threads).to_string());
+        }
+        table.column("bus bytes");
+        for kernel in kernels {
+            let mut row = vec![kernel.to_owned()];
+            for threads in &counts {
+                let step = steps.iter().rev().find(|step| step.kernel == kernel && step.step.threads == *threads);
+                row.push(step.map_or(String::new(), |step| {
+                    let mark = table.mark(&step.step.caveats);
+                    format!("{} ({}){mark}", rate(step.summary.best_bytes_per_s), rate(step.summary.median_bytes_per_s))
+                }));
+            }
+            let of = steps.iter().find(|step| step.kernel == kernel);
+            row.push(of.map_or(String::new(), |step| bus_factor(step)));
+            table.row(row);
+        }
+        document.table(table);
+    }
+    if let Some(column) = summary::column(record) {
+        document.paragraph(format!(
+            "Bandwidth column: {} by {} with {} over arrays of {} (a variant of STREAM copy, best of the sweep).",
+            BytesPerSecond(column.bytes_per_s),
+            column.kernel,
+            Threads(column.threads),
+            column.array_bytes
+        ));
+    }
+}
+
+fn rate(rate: Option<BytesPerSecond>) -> String {
+    rate.map_or("–".into(), |rate| format!("{:.1}", rate.0 / 1e9))
+}
+
+/// Bus bytes over counted bytes: `1` where nothing is read before it is written, else a range.
+fn bus_factor(step: &StreamStep) -> String {
+    let factor = |bytes: Bytes| bytes.0 as f64 / step.counted_bytes.0.max(1) as f64;
+    let (least, most) = (factor(step.bus_bytes_min), factor(step.bus_bytes_max));
+    if most > least { format!("{least:.0} to {most:.2} ×") } else { format!("{least:.0} ×") }
+}
+
+fn latencies(record: &Record) -> impl Iterator<Item = &CoreLatencyStep> {
+    record.lines.iter().filter_map(|line| match line {
+        Line::CoreLatency(step) => Some(step),
+        _ => None,
+    })
+}
+
+fn latency(record: &Record, document: &mut Document) {
+    let steps: Vec<&CoreLatencyStep> = latencies(record).collect();
+    if steps.is_empty() {
+        return;
+    }
+    document.heading("Core to core: ns one way (half a round trip) for a modified line");
+    let mut groups: BTreeMap<(&str, usize), Vec<&CoreLatencyStep>> = BTreeMap::new();
+    const CLASSES: [&str; 5] = ["smt", "l3", "node", "socket", "machine"];
+    for step in &steps {
+        let class = CLASSES.iter().position(|class| *class == step.reported_class).unwrap_or(CLASSES.len() - 1);
+        groups.entry((&step.protocol, class)).or_default().push(step);
+    }
+    let mut table = Table::new(["protocol", "reported to share", "pairs", "median", "fastest pair", "slowest pair"]);
+    for ((protocol, class), members) in groups {
+        let medians: Vec<f64> = members.iter().filter_map(|step| step.summary.median_ns).collect();
+        let at = |q| stats::quantile(&medians, q).map_or("–".into(), |ns: f64| format!("{ns:.1}"));
+        let mark = table.mark(members.iter().flat_map(|step| &step.step.caveats));
+        let pairs = members.len().to_string();
+        let shares = match CLASSES[class] {
+            "smt" => "core",
+            "l3" => "last-level cache",
+            other => other,
+        };
+        table.row(vec![protocol.to_owned(), shares.to_owned(), pairs, format!("{}{mark}", at(0.5)), at(0.0), at(1.0)]);
+    }
+    document.table(table);
+    let protocols: BTreeSet<&str> = steps.iter().map(|step| step.protocol.as_str()).collect();
+    for protocol in protocols {
+        matrix(protocol, steps.iter().filter(|step| step.protocol == protocol), document);
+    }
+}
+
+/// CPUs against CPUs, labelled on both sides.
+fn matrix<'a>(protocol: &str, steps: impl Iterator<Item = &'a &'a CoreLatencyStep>, document: &mut Document) {
+    let mut cells: BTreeMap<(CpuId, CpuId), f64> = BTreeMap::new();
+    let mut cpus = BTreeSet::new();
+    for step in steps {
+        if let Some(median) = step.summary.median_ns {
+            cells.insert((step.cpu_a, step.cpu_b), median);
+            cells.insert((step.cpu_b, step.cpu_a), median);
+            cpus.extend([step.cpu_a, step.cpu_b]);
+        }
+    }
+    if cpus.len() > MATRIX_CPUS {
+        return;
+    }
+    let mut table = Table::new([format!("{protocol}, ns").as_str()]);
+    for cpu in &cpus {
+        table.column(format!("CPU {cpu}"));
+    }
+    for a in &cpus {
+        let mut row = vec![format!("CPU {a}")];
+        row.extend(cpus.iter().map(|b| cells.get(&(*a, *b)).map_or(String::new(), |ns| format!("{ns:.1}"))));
+        table.row(row);
+    }
+    document.table(table);
+}
+
+fn barriers(record: &Record, document: &mut Document) {
+    let steps: Vec<&BarrierStep> = record
+        .lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Barrier(step) => Some(step),
+            _ => None,
+        })
+        .collect();
+    if steps.is_empty() {
+        return;
+    }
+    document.heading("Barriers: ns an episode, all threads arriving together (median of batch means)");
+    let mut columns: Vec<(u32, &str)> = Vec::new();
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    for step in &steps {
+        let column = (step.step.threads, step.spread.as_str());
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+        let row = (step.algorithm.as_str(), step.wait.to_string());
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    columns.sort_by_key(|(threads, _)| *threads);
+    // More columns than a terminal holds are written as rows.
+    if columns.len() <= 6 {
+        let mut table = Table::new(["algorithm", "wait"]);
+        for (threads, spread) in &columns {
+            table.column(format!("{threads} in {spread}"));
+        }
+        for (algorithm, wait) in rows {
+            let mut cells = vec![algorithm.to_owned(), wait.clone()];
+            for column in &columns {
+                let step = steps.iter().find(|step| {
+                    (step.step.threads, step.spread.as_str()) == *column
+                        && step.algorithm == algorithm
+                        && step.wait.to_string() == wait
+                });
+                cells.push(step.map_or(String::new(), |step| episode(step, &mut table)));
+            }
+            table.row(cells);
+        }
+        document.table(table);
+    } else {
+        let mut table = Table::new(["algorithm", "wait", "threads", "spread", "ns"]);
+        for step in steps {
+            let ns = episode(step, &mut table);
+            table.row(vec![
+                step.algorithm.clone(),
+                step.wait.to_string(),
+                step.step.threads.to_string(),
+                step.spread.clone(),
+                ns,
+            ]);
+        }
+        document.table(table);
+    }
+}
+
+fn episode(step: &BarrierStep, table: &mut Table) -> String {
+    let mark = table.mark(&step.step.caveats);
+    match step.summary.median_ns {
+        // One thread has nobody to wait for, and the compiler may see it.
+        Some(ns) if ns < 0.1 => format!("<0.1{mark}"),
+        Some(ns) if ns < 1000.0 => format!("{ns:.1}{mark}"),
+        Some(ns) => format!("{ns:.0}{mark}"),
+        None => "–".into(),
+    }
+}
+
+fn milliseconds(ns: f64) -> String {
+    let ms = ns / 1e6;
+    if ms.abs() < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") }
+}
+
+fn decode(record: &Record, document: &mut Document) {
+    let attributions = attribute::attributions(record);
+    if attributions.is_empty() {
+        return;
+    }
+    document.heading("Decode replay: where a token's time goes, ms (parts add up to the token)");
+    let mut table = Table::new([
+        "model",
+        "threads",
+        "barrier",
+        "tokens/s",
+        "token",
+        "bandwidth",
+        "reach",
+        "waiting",
+        "exchange",
+        "limit",
+        "rounds",
+    ]);
+    for attribution in &attributions {
+        let mark = table.mark(&attribution.caveats);
+        let part = |part: &Option<attribute::Part>| part.map_or(String::new(), |part| milliseconds(part.ns as f64));
+        let parts = &attribution.parts;
+        table.row(vec![
+            format!("{} {}", attribution.model, attribution.quantization),
+            attribution.threads.to_string(),
+            attribution.barrier.clone(),
+            attribution.tokens_per_s.map_or("–".into(), |rate| format!("{rate:.1}{mark}")),
+            milliseconds(attribution.full_ns as f64),
+            part(&parts.bandwidth),
+            part(&parts.reach),
+            part(&parts.skew),
+            part(&parts.exchange),
+            attribution.verdict.limit.name().to_owned(),
+            attribution.rounds.to_string(),
+        ]);
+    }
+    document.table(table);
+    document.paragraph(
+        "bandwidth: reading the weights as fast as this machine can; reach: what these threads and slices fall short of \
+         that; waiting: barriers and uneven arrival; exchange: activations between cores and single-thread phases. \
+         Arithmetic is not replayed yet, so a real engine is slower than this.",
+    );
+    verdict(record, &attributions, document);
+}
+
+fn verdict(record: &Record, attributions: &[Attribution], document: &mut Document) {
+    let Some(overall) = attribute::overall(record) else { return };
+    document.heading("Verdict");
+    document.paragraph(overall.verdict.sentence.clone());
+    for advice in &overall.verdict.advice {
+        let how = if advice.measured { "measured" } else { "predicted" };
+        document.paragraph(format!("→ {} ({how} {:+.1} %)", advice.change, advice.gain * 100.0));
+    }
+    for other in attributions.iter().filter(|other| other.baseline && other.model != overall.model) {
+        document.paragraph(format!("Also: {}", other.verdict.sentence));
+    }
+}
+
+fn remarks(record: &Record, document: &mut Document) {
+    let mut remarks = record.remarks.clone();
+    remarks.extend(stats::disagreements(&record.lines));
+    if let Some(Line::End(end)) = record.lines.last() {
+        if end.outcome != "complete" {
+            remarks.push(format!("the run ended early: {}", end.outcome));
+        }
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for left in &end.left_out {
+            match by_reason.iter_mut().find(|(reason, _)| *reason == left.reason) {
+                Some((_, what)) => what.push(&left.what),
+                None => by_reason.push((&left.reason, vec![&left.what])),
+            }
+        }
+        remarks.extend(by_reason.iter().map(|(reason, what)| format!("not measured ({reason}): {}", what.join(", "))));
+        remarks.extend(end.failures.iter().map(|failure| format!("failed: {failure}")));
+        remarks.push(format!("took {}", Nanos(end.elapsed_ns)));
+    }
+    if !remarks.is_empty() {
+        document.heading("Remarks");
+        for remark in remarks {
+            document.paragraph(remark);
+        }
+    }
+}

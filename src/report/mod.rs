@@ -1,0 +1,16 @@
+//! Strings out: what a person reads and what a script reads. Functions of records (or of plans and machines) alone.
+
+mod csv;
+mod document;
+mod listing;
+mod measured;
+mod plan;
+mod summary;
+pub mod topology;
+
+pub use csv::csv;
+pub use document::{Document, Table};
+pub use listing::{algorithms, kernels, models, protocols};
+pub use measured::document;
+pub use plan::document as plan_document;
+pub use summary::{Summary, summary};

@@ -1,0 +1,115 @@
+//! A plan for a person: what would be measured, how much memory and time it takes.
+
+use super::{Document, Table};
+use crate::caveat::LeftOut;
+use crate::machine::Machine;
+use crate::plan::Suite;
+use crate::units::CpuSet;
+
+/// The plan of a command.
+pub fn document(suite: &Suite, machine: &Machine) -> Document {
+    let mut document = Document::default();
+    let needs = suite.needs();
+    document.heading(format!(
+        "Plan: about {:.0} s, {} of memory at most{}",
+        needs.estimated_s.max(1.0),
+        needs.memory_bytes,
+        if machine.is_this_system() {
+            ""
+        } else {
+            " (a foreign topology: kernels as on this computer, never measured)"
+        }
+    ));
+    let cpus: CpuSet = suite.cpus.iter().copied().collect();
+    document.paragraph(format!("CPUs {cpus}, seed {}", suite.seed));
+    if let Some(plan) = &suite.latency {
+        let protocols: Vec<&str> = plan.protocols.iter().map(|protocol| protocol.name()).collect();
+        document.heading(format!(
+            "Latency: {} pairs by {}, {} samples each",
+            plan.pairs.len(),
+            protocols.join(" and "),
+            plan.samples
+        ));
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.barrier {
+        document.heading(format!("Barriers: {} steps, {} samples each", plan.steps.len(), plan.samples));
+        let mut sets: Vec<(u32, &str, String, Vec<&str>)> = Vec::new();
+        for step in &plan.steps {
+            let cpus = step.cpus.iter().copied().collect::<CpuSet>().to_string();
+            let (threads, spread) = (step.cpus.len() as u32, step.spread.name());
+            match sets.iter_mut().find(|set| (set.0, set.1, &set.2) == (threads, spread, &cpus)) {
+                Some(set) if set.3.contains(&step.algorithm.name()) => {}
+                Some(set) => set.3.push(step.algorithm.name()),
+                None => sets.push((threads, spread, cpus, vec![step.algorithm.name()])),
+            }
+        }
+        let mut table = Table::new(["threads", "spread", "CPUs", "algorithms"]);
+        for (threads, spread, cpus, algorithms) in sets {
+            table.row(vec![threads.to_string(), spread.to_owned(), cpus, algorithms.join(", ")]);
+        }
+        document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.stream {
+        let kernels: Vec<&str> = plan.kernels.iter().map(|row| row.name).collect();
+        document.heading(format!("Bandwidth: {} samples of {}", plan.samples, kernels.join(", ")));
+        let mut table = Table::new(["scope", "threads", "CPUs", "each array", "arrays", "last-level caches", "pages"]);
+        for group in &plan.groups {
+            let cpus: CpuSet = group.cpus.iter().copied().collect();
+            let mark = table.mark(&group.caveats);
+            table.row(vec![
+                group.scope.clone(),
+                group.cpus.len().to_string(),
+                format!("{cpus}{mark}"),
+                group.array_bytes.to_string(),
+                plan.arrays().to_string(),
+                group.cache_bytes.to_string(),
+                group.placement.to_string(),
+            ]);
+        }
+        document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.experts {
+        document.heading(format!(
+            "Decode replay: {} of weights in memory, {}; {} to {} rounds",
+            plan.arena_bytes, plan.placement, plan.rounds.least, plan.rounds.most
+        ));
+        let mut models = Table::new(["model", "engine", "read a token", "barriers a token", "in memory"]);
+        for model in &plan.models {
+            let mark = models.mark(&model.caveats);
+            models.row(vec![
+                format!("{} {}", model.model, model.quantization),
+                model.engine.name().to_owned(),
+                model.bytes_per_token.to_string(),
+                model.barriers_per_token.to_string(),
+                format!("{}{mark}", model.layout.resident_bytes),
+            ]);
+        }
+        document.table(models);
+        let mut sets = Table::new(["threads", "CPUs", "barrier", "wait", "arms in every round"]);
+        for configuration in &plan.configurations {
+            let cpus: CpuSet = configuration.cpus.iter().copied().collect();
+            let arms: Vec<&str> = configuration.arms.iter().map(|arm| arm.name()).collect();
+            let mark = sets.mark(&configuration.caveats);
+            let baseline = if configuration.baseline { ", baseline" } else { "" };
+            sets.row(vec![
+                configuration.cpus.len().to_string(),
+                format!("{cpus}{mark}"),
+                format!("{}{baseline}", configuration.barrier.name()),
+                configuration.wait.to_string(),
+                arms.join(", "),
+            ]);
+        }
+        document.table(sets);
+        left_out(&plan.left_out, &mut document);
+    }
+    document
+}
+
+fn left_out(left_out: &[LeftOut], document: &mut Document) {
+    for left in left_out {
+        document.paragraph(format!("Left out: {}: {}", left.what, left.reason));
+    }
+}

@@ -1,0 +1,236 @@
+//! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
+
+use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
+use crate::record::{Line, Record, SCHEMA, StreamStep};
+use crate::stats;
+use crate::units::Bytes;
+use serde::Serialize;
+
+/// One run in one object.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    schema: u32,
+    stream: Option<Stream>,
+    core_latency: Option<CoreLatency>,
+    barrier: Vec<Barrier>,
+    decode: Vec<Decode>,
+    verdict: Option<Overall>,
+    record: Option<String>,
+    report: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Stream {
+    copy_bytes_per_s: Option<f64>,
+    copy_nt_bytes_per_s: Option<f64>,
+    triad_bytes_per_s: Option<f64>,
+    triad_nt_bytes_per_s: Option<f64>,
+    read_bytes_per_s: Option<f64>,
+    column_bytes_per_s: Option<f64>,
+    column_kernel: Option<String>,
+    threads_at_peak: Option<u32>,
+    array_bytes: Option<Bytes>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct CoreLatency {
+    protocol: &'static str,
+    path: String,
+    median_ns: Option<f64>,
+    min_ns: Option<f64>,
+    max_ns: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Barrier {
+    algorithm: String,
+    wait: String,
+    threads: u32,
+    spread: String,
+    median_ns: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Decode {
+    model: String,
+    quantization: String,
+    threads: u32,
+    tokens_per_s: Option<f64>,
+    bytes_per_token: Bytes,
+    barriers_per_token: u64,
+    full_ns: i64,
+    parts_ns: Parts,
+    engine_ns: Option<u64>,
+    verdict: Short,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Parts {
+    bandwidth: Option<i64>,
+    reach: Option<i64>,
+    compute: Option<i64>,
+    barrier: Option<i64>,
+    skew: Option<i64>,
+    exchange: Option<i64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Short {
+    limit: Limit,
+    second: Option<Limit>,
+    confidence: Confidence,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Overall {
+    model: String,
+    threads: u32,
+    #[serde(flatten)]
+    short: Short,
+    sentence: String,
+    advice: Vec<Change>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Change {
+    change: String,
+    gain: f64,
+    measured: bool,
+}
+
+/// The bandwidth column: the best copy of the sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Counted bytes per second.
+    pub bytes_per_s: f64,
+    /// The row that gave it.
+    pub kernel: String,
+    /// The thread count that gave it.
+    pub threads: u32,
+    /// Bytes of each array.
+    pub array_bytes: Bytes,
+}
+
+fn whole_machine(record: &Record) -> impl Iterator<Item = (&StreamStep, f64)> {
+    record.lines.iter().filter_map(|line| match line {
+        Line::Stream(step) if step.scope == "machine" => Some((step, step.summary.best_bytes_per_s?.0)),
+        _ => None,
+    })
+}
+
+fn best<'a>(steps: impl Iterator<Item = (&'a StreamStep, f64)>) -> Option<(&'a StreamStep, f64)> {
+    steps.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The column of a record, if arrays were large enough for one.
+pub fn column(record: &Record) -> Option<Column> {
+    let large = |step: &StreamStep| step.array_bytes.0 >= step.cache_bytes.0 * crate::plan::stream::ARRAY_PER_CACHE;
+    let copies = whole_machine(record).filter(|(step, _)| step.operation == "copy" && large(step));
+    best(copies).map(|(step, bytes_per_s)| Column {
+        bytes_per_s,
+        kernel: step.kernel.clone(),
+        threads: step.step.threads,
+        array_bytes: step.array_bytes,
+    })
+}
+
+/// Sums up a record. `path` is where it lies.
+pub fn summary(record: &Record, path: Option<String>) -> Summary {
+    let attributions = attribute::attributions(record);
+    Summary {
+        schema: SCHEMA,
+        stream: stream(record),
+        core_latency: core_latency(record),
+        barrier: record
+            .lines
+            .iter()
+            .filter_map(|line| match line {
+                Line::Barrier(step) => Some(Barrier {
+                    algorithm: step.algorithm.clone(),
+                    wait: step.wait.to_string(),
+                    threads: step.step.threads,
+                    spread: step.spread.clone(),
+                    median_ns: step.summary.median_ns,
+                }),
+                _ => None,
+            })
+            .collect(),
+        decode: attributions.iter().map(decode).collect(),
+        verdict: attribute::overall(record).map(|overall| Overall {
+            model: overall.model.clone(),
+            threads: overall.threads,
+            short: short(&overall),
+            sentence: overall.verdict.sentence.clone(),
+            advice: overall.verdict.advice.iter().map(change).collect(),
+        }),
+        record: path,
+        report: None,
+    }
+}
+
+fn stream(record: &Record) -> Option<Stream> {
+    whole_machine(record).next()?;
+    let of = |operation: &str, store: Option<&str>| {
+        let rows = whole_machine(record)
+            .filter(|(step, _)| step.operation == operation && (store.is_none() || step.store.as_deref() == store));
+        best(rows).map(|(_, rate)| rate)
+    };
+    let column = column(record);
+    Some(Stream {
+        copy_bytes_per_s: of("copy", Some("ordinary")),
+        copy_nt_bytes_per_s: of("copy", Some("non_temporal")),
+        triad_bytes_per_s: of("triad", Some("ordinary")),
+        triad_nt_bytes_per_s: of("triad", Some("non_temporal")),
+        read_bytes_per_s: of("read", None),
+        column_bytes_per_s: column.as_ref().map(|column| column.bytes_per_s),
+        column_kernel: column.as_ref().map(|column| column.kernel.clone()),
+        threads_at_peak: column.as_ref().map(|column| column.threads),
+        array_bytes: whole_machine(record).next().map(|(step, _)| step.array_bytes),
+    })
+}
+
+fn core_latency(record: &Record) -> Option<CoreLatency> {
+    let steps = || {
+        record.lines.iter().filter_map(|line| match line {
+            Line::CoreLatency(step) if step.protocol == "cas" => Some(step),
+            _ => None,
+        })
+    };
+    let medians: Vec<f64> = steps().filter_map(|step| step.summary.median_ns).collect();
+    let path = steps().next()?.path.clone();
+    let at = |q| stats::quantile(&medians, q);
+    Some(CoreLatency { protocol: "cas", path, median_ns: at(0.5), min_ns: at(0.0), max_ns: at(1.0) })
+}
+
+fn decode(attribution: &Attribution) -> Decode {
+    let ns = |part: &Option<Part>| part.map(|part| part.ns);
+    let parts = &attribution.parts;
+    Decode {
+        model: attribution.model.clone(),
+        quantization: attribution.quantization.clone(),
+        threads: attribution.threads,
+        tokens_per_s: attribution.tokens_per_s,
+        bytes_per_token: attribution.bytes_per_token,
+        barriers_per_token: attribution.barriers_per_token,
+        full_ns: attribution.full_ns,
+        parts_ns: Parts {
+            bandwidth: ns(&parts.bandwidth),
+            reach: ns(&parts.reach),
+            compute: ns(&parts.compute),
+            barrier: ns(&parts.barrier),
+            skew: ns(&parts.skew),
+            exchange: ns(&parts.exchange),
+        },
+        engine_ns: None,
+        verdict: short(attribution),
+    }
+}
+
+fn short(attribution: &Attribution) -> Short {
+    let verdict = &attribution.verdict;
+    Short { limit: verdict.limit, second: verdict.second, confidence: verdict.confidence }
+}
+
+fn change(advice: &Advice) -> Change {
+    Change { change: advice.change.clone(), gain: advice.gain, measured: advice.measured }
+}

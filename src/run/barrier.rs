@@ -1,0 +1,152 @@
+//! Barriers: episodes in batches, all threads arriving together.
+
+use super::team::{self, Seat};
+use super::{Context, Outcome, calibrate, spans};
+use crate::barrier::{Barrier, WithBarrier};
+use crate::caveat::Caveat;
+use crate::error::{Error, Result};
+use crate::plan::barrier::{Plan, Step as Planned};
+use crate::record::{BarrierStep, Line, Step};
+use crate::stats;
+use crate::units::{Bytes, Nanos, Threads};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Longest that one oversubscribed step may take: an episode may cost a scheduler's time slice for every thread.
+const OVERSUBSCRIBED_NS: u64 = 500_000_000;
+
+/// Measures a barrier plan.
+///
+/// # Errors
+/// Only when an outcome cannot be handed over.
+pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
+    for left in &plan.left_out {
+        (context.outcome)(Outcome::LeftOut(left.clone()))?;
+    }
+    for planned in &plan.steps {
+        let name = planned.algorithm.name();
+        let what = format!("barrier {name}, {}, {}", Threads(planned.cpus.len() as u32), planned.spread.name());
+        if context.leave_out(&what)? {
+            continue;
+        }
+        (context.outcome)(Outcome::Starting(what))?;
+        let body = Measurement { plan, planned, context };
+        let outcome = match planned.algorithm.with(planned.cpus.len(), planned.wait, body) {
+            Ok(None) => continue,
+            Ok(Some(line)) => Outcome::Measured(Box::new(Line::Barrier(line))),
+            Err(error) => Outcome::Failed(error),
+        };
+        (context.outcome)(outcome)?;
+    }
+    Ok(())
+}
+
+struct Measurement<'a, 'c> {
+    plan: &'a Plan,
+    planned: &'a Planned,
+    context: &'a Context<'c>,
+}
+
+impl WithBarrier for Measurement<'_, '_> {
+    type Output = Result<Option<BarrierStep>>;
+
+    fn call<B: Barrier>(self, barrier: &B) -> Result<Option<BarrierStep>> {
+        let Measurement { plan, planned, context } = self;
+        let oversubscribed = planned.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
+        let bound = Nanos(if oversubscribed { OVERSUBSCRIBED_NS } else { u64::MAX });
+        let stop = context.stop;
+        let samples = if context.verify { 0 } else { plan.samples };
+        let entered: Vec<AtomicU64> = planned.cpus.iter().map(|_| AtomicU64::new(0)).collect();
+
+        let outcome = team::run(&planned.cpus, context.clock, |mut seat| {
+            let mut member = barrier.member(seat.index);
+            let early = verify(&seat, barrier, &mut member, &entered);
+            let start = seat.now();
+            let episodes = calibrate::units(&mut seat, Nanos(plan.sample_least_ns), |seat, episodes| {
+                let (start, finish) = batch(seat, barrier, &mut member, episodes);
+                Nanos(finish.0 - start.0)
+            });
+            let mut spans = Vec::with_capacity(samples as usize);
+            for sample in 0..samples {
+                let clock = seat.clock;
+                // One sample is taken whatever it costs: without it the step says nothing.
+                let decide = || {
+                    let now = clock.now();
+                    sample == 0 || (stop.reason(now).is_none() && now.0 - start.0 < bound.0)
+                };
+                if !seat.go_on(decide) {
+                    break;
+                }
+                spans.push(batch(&seat, barrier, &mut member, episodes));
+            }
+            (spans, episodes, early)
+        })?;
+
+        let early: u64 = outcome.results.iter().map(|(_, _, early)| early).sum();
+        if early > 0 {
+            return Err(Error::refused(
+                format!("trust the barrier {}", planned.algorithm.name()),
+                format!("threads left it {early} times before all had come"),
+                "its numbers were dropped; report this as a bug",
+            ));
+        }
+        if context.verify {
+            return Ok(None);
+        }
+        let per_sample = spans::by_sample(outcome.results.iter().map(|(spans, _, _)| spans));
+        let mut caveats = planned.caveats.clone();
+        caveats.extend(outcome.caveats);
+        if (per_sample.len() as u32) < samples {
+            let reason = stop.reason(context.clock.now()).unwrap_or("bounded in time").to_owned();
+            caveats.push(Caveat::CutShort { samples: per_sample.len() as u32, planned: samples, reason });
+        }
+        let mut step = Step {
+            threads: planned.cpus.len() as u32,
+            cpus: planned.cpus.clone(),
+            caveats,
+            samples_ns: per_sample.iter().map(spans::elapsed).collect(),
+            units_per_sample: outcome.results[0].1,
+            warmup_samples: 0,
+            per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
+            disturbance: outcome.disturbance,
+        };
+        if let Some((low_ns, high_ns)) = stats::two_levels(&stats::unit_times(&step)) {
+            step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
+        }
+        let summary = stats::barrier(&step);
+        Ok(Some(BarrierStep {
+            step,
+            algorithm: planned.algorithm.name().to_owned(),
+            wait: planned.wait,
+            spread: planned.spread.name().to_owned(),
+            late_ns: 0,
+            work_ns: 0,
+            work_bytes: Bytes(0),
+            summary,
+        }))
+    }
+}
+
+/// Times `episodes` episodes as this thread sees them.
+#[inline]
+fn batch<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, episodes: u64) -> (Nanos, Nanos) {
+    seat.meet();
+    let start = seat.now();
+    for _ in 0..episodes {
+        barrier.wait(member);
+    }
+    (start, seat.now())
+}
+
+/// A few episodes in which every thread says that it has entered and looks whether all others had: no number is written
+/// for a barrier that lets somebody through early. Returns how often that was seen.
+fn verify<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, entered: &[AtomicU64]) -> u64 {
+    const EPISODES: u64 = 20;
+    let mut early = 0;
+    for episode in 1..=EPISODES {
+        // Relaxed: the barrier under test has to order them.
+        entered[seat.index].store(episode, Ordering::Relaxed);
+        barrier.wait(member);
+        early += entered.iter().filter(|other| other.load(Ordering::Relaxed) < episode).count() as u64;
+    }
+    early
+}

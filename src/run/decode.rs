@@ -1,0 +1,469 @@
+//! Replays tokens: the same reads, barriers and activation traffic as an engine's, arm by arm.
+
+mod execute;
+mod program;
+
+use super::team::{self, TeamOutcome};
+use super::{Context, Outcome};
+use crate::barrier::{Algorithm, Wait};
+use crate::caveat::{Caveat, LeftOut};
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, Operation, Reader};
+use crate::machine::IsaSet;
+use crate::memory::{self, Buffer};
+use crate::plan::experts::layout::read_lines;
+use crate::plan::experts::{Configuration, ModelPlan, Plan};
+use crate::record::{DecodeStep, Line, Step, ThreadSpan};
+use crate::units::{self, CpuId, Nanos};
+use crate::workload::Arm;
+use execute::{Activations, ArmRun, ThreadResult};
+use program::{Parts, Picks};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// How matrices are cut: see `program::Share`. The only way so far.
+const SLICING: &str = "static";
+/// Tokens from one round's picks to the next's. Odd, so that all of a table of 2ⁿ tokens come up.
+const ROUND_STRIDE: usize = 17;
+/// Most tokens in a sample, whatever the clock says: 20 ms of a token of 2 µs, shorter than any in the catalogue.
+const TOKENS_MOST: u64 = 10_000;
+/// Pages whose place is asked for in a check.
+const PLACEMENT_SAMPLE: usize = 256;
+
+/// Measures a plan.
+///
+/// # Errors
+/// Only when `context.outcome` fails; what fails in measuring becomes [`Outcome::Failed`].
+pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
+    for left_out in &plan.left_out {
+        (context.outcome)(Outcome::LeftOut(left_out.clone()))?;
+    }
+    let Some(session) = prepare(plan, isa, context)? else { return Ok(()) };
+    for (index, model) in plan.models.iter().enumerate() {
+        if let Some(reason) = context.stop_reason() {
+            (context.outcome)(Outcome::LeftOut(LeftOut { what: title(model), reason: reason.into() }))?;
+            continue;
+        }
+        (context.outcome)(Outcome::Starting(starting(model)))?;
+        session.measure(&Replay::new(model, plan.seed.wrapping_add(index as u64)), context)?;
+    }
+    Ok(())
+}
+
+/// Runs every configuration once, checked and untimed: sums and bytes of one token against the plain reader.
+///
+/// # Errors
+/// As [`run`].
+pub fn verify(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
+    let Some(session) = prepare(plan, isa, context)? else { return Ok(()) };
+    for model in &plan.models {
+        let replay = Replay::new(model, plan.seed);
+        let expected = session.expected(&replay);
+        for configuration in &plan.configurations {
+            if let Some(reason) = context.stop_reason() {
+                let left_out = LeftOut { what: format!("check of {}", title(model)), reason: reason.into() };
+                return (context.outcome)(Outcome::LeftOut(left_out));
+            }
+            let what = format!("{}, {}", title(model), describe(configuration));
+            let checked = session.checked(&replay, configuration, context, expected);
+            (context.outcome)(match checked {
+                Ok(_) => Outcome::Starting(format!("checked {what}: bytes and checksum as by the plain reader")),
+                Err(error) => Outcome::Failed(error),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn title(model: &ModelPlan) -> String {
+    format!("decode {} {}", model.model, model.quantization)
+}
+
+fn starting(model: &ModelPlan) -> String {
+    let layout = &model.layout;
+    format!(
+        "{}: {} and {} barriers a token, {} resident",
+        title(model),
+        model.bytes_per_token,
+        model.barriers_per_token,
+        layout.resident_bytes
+    )
+}
+
+fn describe(configuration: &Configuration) -> String {
+    let Configuration { cpus, barrier, wait, .. } = configuration;
+    format!("{}, barrier {} ({wait})", units::Threads(cpus.len() as u32), barrier.name())
+}
+
+/// Memory and kernels, the same for all models.
+struct Session<'a> {
+    plan: &'a Plan,
+    arena: Buffer,
+    reader: Reader,
+    /// The plain reader, which checks the other.
+    oracle: Reader,
+    /// That the placement could not be asked for.
+    bind_caveat: Option<Caveat>,
+}
+
+/// A model, ready to be replayed.
+struct Replay<'a> {
+    model: &'a ModelPlan,
+    places: Vec<Option<u64>>,
+    picks: Picks,
+    activations: Activations,
+    seed: u64,
+}
+
+/// What the threads of one run are.
+#[derive(Clone, Copy)]
+struct Threads<'a> {
+    cpus: &'a [CpuId],
+    barrier: Algorithm,
+    wait: Wait,
+}
+
+impl<'a> From<&'a Configuration> for Threads<'a> {
+    fn from(configuration: &'a Configuration) -> Self {
+        let Configuration { cpus, barrier, wait, .. } = configuration;
+        Threads { cpus, barrier: *barrier, wait: *wait }
+    }
+}
+
+/// What all streams of one token must come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Expected {
+    sum: u64,
+    lines: u64,
+}
+
+impl<'a> Replay<'a> {
+    fn new(model: &'a ModelPlan, seed: u64) -> Replay<'a> {
+        Replay {
+            model,
+            places: model.layout.places(&model.token),
+            picks: Picks::new(&model.token, seed),
+            activations: Activations::new(program::activation_lines(&model.token)),
+            seed,
+        }
+    }
+}
+
+/// Reserves, binds and fills the arena. `None` when that failed, which has been said.
+fn prepare<'a>(plan: &'a Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<Option<Session<'a>>> {
+    if plan.models.is_empty() {
+        return Ok(None);
+    }
+    let reader = |name| Kernel::find(name).ok().and_then(|row| Kernel::new(row, isa).ok()).and_then(Kernel::reader);
+    let best = Kernel::best(Operation::Read, None, isa).and_then(Kernel::reader);
+    let (Some(reader), Some(oracle)) = (best, reader("read_rust")) else {
+        let error = Error::refused("read weights", "no read kernel can run here", "allow a higher --isa-max");
+        (context.outcome)(Outcome::Failed(error))?;
+        return Ok(None);
+    };
+    let mut arena = match Buffer::reserve(plan.arena_bytes, plan.pages) {
+        Ok(arena) => arena,
+        Err(error) => {
+            (context.outcome)(Outcome::Failed(error))?;
+            return Ok(None);
+        }
+    };
+    let refused = arena.bind(&plan.placement).err();
+    let bind_caveat = refused.map(|error| Caveat::PlacementUnverified { reason: error.to_string() });
+    if let Err(error) = fill(plan, &mut arena, context) {
+        (context.outcome)(Outcome::Failed(error))?;
+        return Ok(None);
+    }
+    Ok(Some(Session { plan, arena, reader, oracle, bind_caveat }))
+}
+
+/// Touches the arena in parallel, with words that are neither zero nor all the same.
+fn fill(plan: &Plan, arena: &mut Buffer, context: &Context<'_>) -> Result<()> {
+    let Some(cpus) = plan.roof.candidates.last() else { return Ok(()) };
+    let lines = arena.lines_mut();
+    let each = lines.len().div_ceil(cpus.len()).max(1);
+    let parts: Vec<Mutex<&mut [memory::Line]>> = lines.chunks_mut(each).map(Mutex::new).collect();
+    team::run(cpus, context.clock, |seat| {
+        // Each part has one thread, so the lock is always free.
+        if let Some(mut part) = parts.get(seat.index).and_then(|part| part.lock().ok()) {
+            memory::fill_words(&mut part, (seat.index * each) as u64, plan.seed);
+        }
+    })
+    .map(|_| ())
+}
+
+impl Session<'_> {
+    /// One token by the plain reader, on whole matrices.
+    fn expected(&self, replay: &Replay<'_>) -> Expected {
+        let lines = self.arena.lines();
+        let ranges = program::whole_ranges(&replay.model.token, &replay.places, &replay.picks, 0);
+        let sum = ranges.into_iter().fold(0u64, |sum, range| sum.wrapping_add(self.oracle.read(&lines[range])));
+        let weights = replay.model.token.phases.iter().filter_map(|phase| phase.weight.as_ref());
+        Expected { sum, lines: weights.map(read_lines).sum() }
+    }
+
+    /// Runs one arm.
+    fn arm(
+        &self,
+        replay: &Replay<'_>,
+        threads: Threads<'_>,
+        arm: Arm,
+        (first_token, tokens): (usize, u64),
+        context: &Context<'_>,
+    ) -> Result<TeamOutcome<ThreadResult>> {
+        let parts = Parts::of(arm).ok_or_else(|| {
+            Error::refused(format!("run the arm {}", arm.name()), "it does not exist yet", "leave it out of the plan")
+        })?;
+        let run = ArmRun {
+            cpus: threads.cpus,
+            clock: context.clock,
+            arena: self.arena.lines(),
+            reader: self.reader,
+            activations: &replay.activations,
+            token: &replay.model.token,
+            places: &replay.places,
+            picks: &replay.picks,
+            parts,
+            first_token,
+            tokens,
+        };
+        threads.barrier.with(threads.cpus.len(), threads.wait, run)
+    }
+
+    /// Runs token 0 once for each arm, compares what was streamed with the plain reader, and returns the time of each.
+    fn checked(
+        &self,
+        replay: &Replay<'_>,
+        configuration: &Configuration,
+        context: &Context<'_>,
+        expected: Expected,
+    ) -> Result<Vec<Nanos>> {
+        let mut times = Vec::with_capacity(configuration.arms.len());
+        for &arm in &configuration.arms {
+            let outcome = self.arm(replay, configuration.into(), arm, (0, 1), context)?;
+            let seen = Expected {
+                sum: outcome.results.iter().fold(0, |sum, result| sum.wrapping_add(result.sum)),
+                lines: outcome.results.iter().map(|result| result.lines).sum(),
+            };
+            let streams = Parts::of(arm).is_some_and(|parts| parts.streams);
+            if streams && seen != expected {
+                return Err(Error::refused(
+                    format!("trust {} ({}), arm {}", title(replay.model), describe(configuration), arm.name()),
+                    format!(
+                        "one token read {} lines with the sum {:#x}, and the plain reader {} lines with {:#x}",
+                        seen.lines, seen.sum, expected.lines, expected.sum
+                    ),
+                    "report this as a bug; nothing was recorded for this model",
+                ));
+            }
+            times.push(elapsed(&outcome.results));
+        }
+        Ok(times)
+    }
+
+    /// The fastest reader among the roof's candidates, and its best time for a token.
+    fn roof(&self, replay: &Replay<'_>, threads: Threads<'_>, context: &Context<'_>) -> Result<(Vec<CpuId>, Nanos)> {
+        let rule = &self.plan.roof;
+        let mut best = (Vec::new(), Nanos(u64::MAX));
+        for _ in 0..rule.trials.max(1) {
+            for cpus in &rule.candidates {
+                let outcome = self.arm(replay, Threads { cpus, ..threads }, Arm::Roof, (0, 1), context)?;
+                let time = elapsed(&outcome.results);
+                if time < best.1 {
+                    best = (cpus.clone(), time);
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    /// Checks, finds sample sizes and the roof, then runs the rounds of one model.
+    fn measure(&self, replay: &Replay<'_>, context: &mut Context<'_>) -> Result<()> {
+        let plan = self.plan;
+        let expected = self.expected(replay);
+        let mut jobs = Vec::new();
+        for configuration in &plan.configurations {
+            if context.stop_reason().is_some() {
+                return self.stopped(replay, 0, context);
+            }
+            let times = match self.checked(replay, configuration, context, expected) {
+                Ok(times) => times,
+                Err(error) => return (context.outcome)(Outcome::Failed(error)),
+            };
+            // The arms that are subtracted from each other have the same tokens; the fastest of them must last long enough.
+            let streaming = configuration.arms.iter().zip(&times).filter(|(arm, _)| **arm != Arm::Barrier);
+            let fastest = streaming.map(|(_, time)| *time).min().unwrap_or(Nanos(1));
+            for (arm, time) in configuration.arms.iter().zip(&times) {
+                let time = if *arm == Arm::Barrier { *time } else { fastest };
+                let tokens = self.tokens(time);
+                let (threads, arm, baseline) = (Threads::from(configuration), *arm, configuration.baseline);
+                jobs.push(Job { threads, arm, tokens, baseline, caveats: &configuration.caveats });
+            }
+        }
+        // The roof belongs to the baseline, whose barrier it names and does not use.
+        let Some(baseline) = plan.configurations.iter().find(|configuration| configuration.baseline) else {
+            return Ok(());
+        };
+        let (cpus, time) = match self.roof(replay, baseline.into(), context) {
+            Ok(roof) => roof,
+            Err(error) => return (context.outcome)(Outcome::Failed(error)),
+        };
+        let same = plan.configurations.iter().find(|configuration| configuration.cpus == cpus);
+        jobs.push(Job {
+            threads: Threads { cpus: &cpus, ..baseline.into() },
+            arm: Arm::Roof,
+            tokens: self.tokens(time),
+            baseline: true,
+            caveats: same.map_or(&[], |configuration| &configuration.caveats),
+        });
+
+        let mut random = fastrand::Rng::with_seed(replay.seed);
+        let start = context.clock.now();
+        let mut placement = Vec::new();
+        for round in 0..plan.rounds.most {
+            let over = context.clock.now().0 - start.0 >= plan.rounds.time_per_model.0;
+            if over && round >= plan.rounds.least {
+                break;
+            }
+            placement = self.placement(replay);
+            random.shuffle(&mut jobs);
+            let mut sums = BTreeMap::new();
+            for job in &jobs {
+                if context.stop_reason().is_some() {
+                    return self.stopped(replay, round, context);
+                }
+                let tokens = (round as usize * ROUND_STRIDE, job.tokens);
+                let outcome = match self.arm(replay, job.threads, job.arm, tokens, context) {
+                    Ok(outcome) => outcome,
+                    Err(error) => return (context.outcome)(Outcome::Failed(error)),
+                };
+                // All arms of a round start with the same token, so those of as many tokens read the same words.
+                let sum = outcome.results.iter().fold(0u64, |sum, result| sum.wrapping_add(result.sum));
+                let streams = Parts::of(job.arm).is_some_and(|parts| parts.streams);
+                if streams && *sums.entry(job.tokens).or_insert(sum) != sum {
+                    return (context.outcome)(Outcome::Failed(Error::refused(
+                        format!("trust round {round} of {}, arm {}", title(replay.model), job.arm.name()),
+                        "it read other words than another arm of the same tokens",
+                        "report this as a bug, and do not use this model's numbers",
+                    )));
+                }
+                let line = self.line(replay, job, round, outcome, &placement);
+                (context.outcome)(Outcome::Measured(Box::new(Line::Decode(line))))?;
+            }
+        }
+        // Pages that moved during the last round taint lines that are written already.
+        if let Some(caveat) = self.placement(replay).into_iter().find(|caveat| !placement.contains(caveat)) {
+            return (context.outcome)(Outcome::Failed(Error::refused(
+                format!("keep the weights of {} where they were", title(replay.model)),
+                caveat,
+                "switch automatic NUMA balancing off (kernel.numa_balancing) and run again",
+            )));
+        }
+        Ok(())
+    }
+
+    fn tokens(&self, time: Nanos) -> u64 {
+        self.plan.rounds.sample_at_least.0.div_ceil(time.0.max(1)).clamp(1, TOKENS_MOST)
+    }
+
+    fn stopped(&self, replay: &Replay<'_>, round: u32, context: &mut Context<'_>) -> Result<()> {
+        let reason = context.stop_reason().unwrap_or("interrupted").to_owned();
+        let rounds = self.plan.rounds.least.saturating_sub(round);
+        // Rounds beyond the least are a use of spare time, and not missed.
+        if rounds == 0 {
+            return Ok(());
+        }
+        let what = format!("{}, the last {rounds} of {} rounds", title(replay.model), self.plan.rounds.least);
+        (context.outcome)(Outcome::LeftOut(LeftOut { what, reason }))
+    }
+
+    /// Whether the model's pages lie where they were asked.
+    fn placement(&self, replay: &Replay<'_>) -> Vec<Caveat> {
+        let mut caveats: Vec<Caveat> = self.bind_caveat.iter().cloned().collect();
+        let asked = &self.plan.memory_nodes;
+        let lines = (replay.model.layout.lines() as usize).min(self.arena.lines().len());
+        match self.arena.nodes(0..lines, PLACEMENT_SAMPLE) {
+            Err(error) => caveats.push(Caveat::PlacementUnverified { reason: error.to_string() }),
+            Ok(seen) => match seen.share(|node| asked.contains(node)) {
+                None => {
+                    let reason = "the system tells of no page where it lies".into();
+                    caveats.push(Caveat::PlacementUnverified { reason });
+                }
+                Some(share_there) if share_there < 1.0 && !asked.is_empty() => {
+                    caveats.push(Caveat::PagesElsewhere { asked: asked.clone(), share_there });
+                }
+                Some(_) => {}
+            },
+        }
+        caveats
+    }
+
+    fn line(
+        &self,
+        replay: &Replay<'_>,
+        job: &Job<'_>,
+        round: u32,
+        outcome: TeamOutcome<ThreadResult>,
+        placement: &[Caveat],
+    ) -> DecodeStep {
+        let earliest = outcome.results.iter().map(|result| result.start.0).min().unwrap_or(0);
+        let span = |result: &ThreadResult| ThreadSpan {
+            start_ns: result.start.0 - earliest,
+            finish_ns: result.finish.0 - earliest,
+        };
+        let mut caveats = outcome.caveats;
+        for caveat in job.caveats.iter().chain(&replay.model.caveats).chain(placement) {
+            if !caveats.contains(caveat) {
+                caveats.push(caveat.clone());
+            }
+        }
+        let step = Step {
+            threads: job.threads.cpus.len() as u32,
+            cpus: job.threads.cpus.to_vec(),
+            caveats,
+            samples_ns: vec![elapsed(&outcome.results).0],
+            units_per_sample: job.tokens,
+            warmup_samples: 0,
+            per_thread: outcome.results.iter().map(span).collect(),
+            disturbance: outcome.disturbance,
+        };
+        let summary = crate::stats::decode(&step);
+        let model = replay.model;
+        DecodeStep {
+            step,
+            model: model.model.into(),
+            quantization: model.quantization.into(),
+            engine: model.engine.name().into(),
+            slicing: SLICING.into(),
+            barrier: job.threads.barrier.name().into(),
+            wait: job.threads.wait,
+            placement: self.plan.placement.clone(),
+            arm: job.arm,
+            round,
+            baseline: job.baseline,
+            bytes_per_token: model.bytes_per_token,
+            barriers_per_token: model.barriers_per_token,
+            resident_bytes: model.layout.resident_bytes,
+            summary,
+        }
+    }
+}
+
+/// What a round runs once.
+struct Job<'a> {
+    threads: Threads<'a>,
+    arm: Arm,
+    tokens: u64,
+    baseline: bool,
+    caveats: &'a [Caveat],
+}
+
+/// From the earliest start to the latest finish.
+fn elapsed(results: &[ThreadResult]) -> Nanos {
+    let start = results.iter().map(|result| result.start.0).min().unwrap_or(0);
+    let finish = results.iter().map(|result| result.finish.0).max().unwrap_or(0);
+    Nanos(finish - start)
+}
+
+#[cfg(test)]
+mod tests;

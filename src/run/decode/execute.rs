@@ -1,0 +1,158 @@
+//! The token loop: compiled once for each barrier algorithm, so that an episode has no dispatch.
+
+use super::program::{Area, LINE_WORDS, Op, Parts, Picks, Share, compile, for_each_range};
+use crate::barrier::{Barrier, WithBarrier};
+use crate::error::Result;
+use crate::kernel::Reader;
+use crate::memory::Line;
+use crate::run::clock::Clock;
+use crate::run::team::{self, TeamOutcome};
+use crate::units::{CpuId, Nanos};
+use crate::workload::decode::Token;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of a line of activations. Written by one thread and read by others with a barrier between; relaxed atomics
+/// make that safe Rust and cost what plain accesses cost.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ActivationLine([AtomicU64; LINE_WORDS]);
+
+/// Activations that all threads share.
+#[derive(Debug)]
+pub struct Activations {
+    areas: [Box<[ActivationLine]>; 3],
+}
+
+impl Activations {
+    /// Buffers of this many lines. The thread that calls this touches them first, as an engine's main thread does.
+    pub fn new(lines: usize) -> Activations {
+        let area = || (0..lines).map(|_| ActivationLine::default()).collect();
+        Activations { areas: [area(), area(), area()] }
+    }
+
+    #[inline]
+    fn lines(&self, area: Area, first: u32, lines: u32) -> &[ActivationLine] {
+        &self.areas[area as usize][first as usize..first as usize + lines as usize]
+    }
+
+    /// Reads every word; the sum inside a line is a tree, so that it does not outlast the loads.
+    #[inline]
+    fn take(&self, area: Area, first: u32, lines: u32) -> u64 {
+        let mut sum = 0u64;
+        for ActivationLine(words) in self.lines(area, first, lines) {
+            let word = |index: usize| words[index].load(Ordering::Relaxed);
+            let pair = |index: usize| word(index).wrapping_add(word(index + 1));
+            sum = sum.wrapping_add(pair(0).wrapping_add(pair(2)).wrapping_add(pair(4).wrapping_add(pair(6))));
+        }
+        sum
+    }
+
+    /// Writes every word with a value that depends on `value`.
+    #[inline]
+    fn put(&self, area: Area, first: u32, lines: u32, value: u64) {
+        for ActivationLine(words) in self.lines(area, first, lines) {
+            for word in words {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// One arm of one configuration, ready to run.
+#[derive(Clone, Copy)]
+pub struct ArmRun<'a> {
+    /// The threads' CPUs.
+    pub cpus: &'a [CpuId],
+    /// The common clock.
+    pub clock: Clock,
+    /// What is read.
+    pub arena: &'a [Line],
+    /// How it is read.
+    pub reader: Reader,
+    /// Shared activations.
+    pub activations: &'a Activations,
+    /// The token.
+    pub token: &'a Token,
+    /// Where its weights lie.
+    pub places: &'a [Option<u64>],
+    /// What its router picks.
+    pub picks: &'a Picks,
+    /// What is left in.
+    pub parts: Parts,
+    /// Number of the first token, for the picks.
+    pub first_token: usize,
+    /// How many tokens.
+    pub tokens: u64,
+}
+
+/// What one thread brings back.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadResult {
+    /// By the common clock.
+    pub start: Nanos,
+    /// By the common clock.
+    pub finish: Nanos,
+    /// Wrapping sum of the 64-bit words that it streamed.
+    pub sum: u64,
+    /// Lines that it was to stream, from its program.
+    pub lines: u64,
+}
+
+impl ArmRun<'_> {
+    /// Lines that a program streams for one token: the same for every token, as all pick the same number of experts.
+    fn lines(&self, program: &[Op]) -> u64 {
+        let mut lines = 0;
+        for op in program {
+            for_each_range(op, self.picks, self.first_token, |range| lines += range.len() as u64);
+        }
+        lines
+    }
+}
+
+impl WithBarrier for ArmRun<'_> {
+    type Output = Result<TeamOutcome<ThreadResult>>;
+
+    fn call<B: Barrier>(self, barrier: &B) -> Self::Output {
+        team::run(self.cpus, self.clock, |seat| {
+            let share = Share { thread: seat.index, threads: self.cpus.len() };
+            // Compiled by the thread that runs it, so that it lies near.
+            let program = compile(self.token, self.places, share, self.parts);
+            let mut member = barrier.member(seat.index);
+            seat.meet();
+            let start = seat.now();
+            let mut sum = 0u64;
+            for index in 0..self.tokens as usize {
+                sum = sum.wrapping_add(self.one_token(&program, self.first_token + index, barrier, &mut member));
+            }
+            let finish = seat.now();
+            let lines = self.lines(&program) * self.tokens;
+            ThreadResult { start, finish, sum, lines }
+        })
+    }
+}
+
+impl ArmRun<'_> {
+    /// One token of one thread. Returns the sum of what it streamed.
+    #[inline]
+    fn one_token<B: Barrier>(&self, program: &[Op], token: usize, barrier: &B, member: &mut B::Member) -> u64 {
+        let mut sum = 0u64;
+        // Carried from what is read to what is written, so that neither can be left out.
+        let mut carried = token as u64;
+        for op in program {
+            match *op {
+                Op::Barrier => barrier.wait(member),
+                Op::Take { from, first, lines } => {
+                    carried = carried.wrapping_add(self.activations.take(from, first, lines));
+                }
+                Op::Put { to, first, lines } => self.activations.put(to, first, lines, carried.wrapping_add(sum)),
+                Op::Stream { .. } | Op::Experts { .. } | Op::Row { .. } => {
+                    for_each_range(op, self.picks, token, |range| {
+                        sum = sum.wrapping_add(self.reader.read(&self.arena[range]));
+                    });
+                }
+            }
+        }
+        std::hint::black_box(carried);
+        sum
+    }
+}

@@ -1,0 +1,105 @@
+//! Runs a plan: starts and pins threads, places memory, reads the clock. It decides nothing that the plan left open
+//! without a rule in the plan.
+
+mod affinity;
+pub mod barrier;
+mod calibrate;
+pub mod clock;
+pub mod decode;
+pub mod latency;
+pub mod overhead;
+mod spans;
+pub mod stream;
+pub mod team;
+mod watch;
+
+use crate::caveat::LeftOut;
+use crate::error::{Error, Result};
+use crate::machine::IsaSet;
+use crate::plan::Suite;
+use crate::record::Line;
+use crate::units::Nanos;
+use clock::Clock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Something that came of a plan.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A step begins: what it is, for whoever watches.
+    Starting(String),
+    /// A step was measured.
+    Measured(Box<Line>),
+    /// A step was not measured, for a reason that is nobody's fault.
+    LeftOut(LeftOut),
+    /// A step failed: its check, or something the system refused. The run goes on.
+    Failed(Error),
+}
+
+/// What every runner is given besides its plan.
+pub struct Context<'a> {
+    /// The common clock.
+    pub clock: Clock,
+    /// When to stop early.
+    pub stop: Stop<'a>,
+    /// Takes what comes of the plan, in order, as soon as it is there. An error from it (record not writable) ends the run.
+    pub outcome: &'a mut dyn FnMut(Outcome) -> Result<()>,
+    /// Check every step once and time nothing.
+    pub verify: bool,
+}
+
+/// Runs all parts of a suite in order.
+///
+/// # Errors
+/// Only when an outcome cannot be handed over; what fails inside is an [`Outcome::Failed`].
+pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &mut Context<'_>) -> Result<()> {
+    if let Some(cpu) = suite.cpus.first() {
+        overhead::run(*cpu, precision, context)?;
+    }
+    if let Some(plan) = &suite.latency {
+        latency::run(plan, precision.step, context)?;
+    }
+    if let Some(plan) = &suite.barrier {
+        barrier::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.stream {
+        stream::run(plan, isa, context)?;
+    }
+    if let Some(plan) = &suite.experts {
+        let part = if context.verify { decode::verify } else { decode::run };
+        part(plan, isa, context)?;
+    }
+    Ok(())
+}
+
+/// When to stop before the plan's end.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop<'a> {
+    /// The signal that was received, 0 for none.
+    pub signal: &'a AtomicUsize,
+    /// Time by the run's clock after which nothing new starts.
+    pub deadline: Option<Nanos>,
+}
+
+impl Stop<'_> {
+    /// Why to stop now, if at all.
+    pub fn reason(&self, now: Nanos) -> Option<&'static str> {
+        if self.signal.load(Ordering::Relaxed) != 0 {
+            return Some("interrupted");
+        }
+        self.deadline.filter(|deadline| now >= *deadline).map(|_| "time budget")
+    }
+}
+
+impl Context<'_> {
+    /// Why to stop now, if at all.
+    pub fn stop_reason(&self) -> Option<&'static str> {
+        self.stop.reason(self.clock.now())
+    }
+
+    /// Whether it is too late for `what`; says so if it is.
+    pub fn leave_out(&mut self, what: &str) -> Result<bool> {
+        let Some(reason) = self.stop_reason() else { return Ok(false) };
+        (self.outcome)(Outcome::LeftOut(LeftOut { what: what.to_owned(), reason: reason.to_owned() }))?;
+        Ok(true)
+    }
+}

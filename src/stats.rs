@@ -1,0 +1,222 @@
+//! Pure summaries of samples. Each formula names its source.
+
+use crate::record::{BarrierSummary, DecodeSummary, LatencySummary, Line, Step, StreamStep, StreamSummary};
+use crate::units::{Bytes, BytesPerSecond};
+
+/// The `q`-quantile (0 to 1) of the values: linear interpolation between order statistics at q·(n − 1), the definition
+/// numbered 7 in Hyndman and Fan 1996 and the default of R and NumPy. `None` without values.
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let position = q.clamp(0.0, 1.0) * last as f64;
+    let below = position.floor();
+    let low = sorted[below as usize];
+    let high = sorted[(below as usize + 1).min(last)];
+    Some(low + (high - low) * (position - below))
+}
+
+/// The median.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// Half the distance between quartiles over the median: a spread that single outliers do not move.
+pub fn relative_spread(values: &[f64]) -> Option<f64> {
+    let (low, middle, high) = (quantile(values, 0.25)?, median(values)?, quantile(values, 0.75)?);
+    (middle > 0.0).then(|| (high - low) / 2.0 / middle)
+}
+
+/// A two-sided 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Whether both hold some value.
+    pub fn overlaps(&self, other: &Interval) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+
+    /// Whether `value` lies inside.
+    pub fn contains(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+}
+
+/// Percentile bootstrap (Efron 1979): resamples whole rounds with replacement, applies `statistic` to each resample and
+/// takes the 2.5 % and 97.5 % quantiles. A round stays whole, so what its arms share (the machine's mood) stays shared.
+/// `None` below 5 rounds, where the resamples hardly differ.
+pub fn bootstrap<R: Clone>(rounds: &[R], seed: u64, statistic: impl Fn(&[R]) -> Option<f64>) -> Option<Interval> {
+    const RESAMPLES: usize = 1000;
+    if rounds.len() < 5 {
+        return None;
+    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut resample = rounds.to_vec();
+    let mut values = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        for slot in &mut resample {
+            slot.clone_from(&rounds[random.usize(..rounds.len())]);
+        }
+        values.push(statistic(&resample)?);
+    }
+    Some(Interval { low: quantile(&values, 0.025)?, high: quantile(&values, 0.975)? })
+}
+
+/// Two levels among samples, if there are two: Otsu's threshold (1979) splits the sorted values where the variance
+/// between the halves is largest; they count as levels when each holds at least a fifth of the samples, they are at least
+/// 15 % apart, and that gap is at least four times the spread inside each. Returns the medians of both.
+pub fn two_levels(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let n = sorted.len();
+    let least = n.div_ceil(5).max(2);
+    if n < 2 * least {
+        return None;
+    }
+    let total: f64 = sorted.iter().sum();
+    let mut best = (0.0, 0);
+    let mut below = 0.0;
+    for split in 1..n {
+        below += sorted[split - 1];
+        let (weight_low, weight_high) = (split as f64, (n - split) as f64);
+        let distance = (total - below) / weight_high - below / weight_low;
+        let between = weight_low * weight_high * distance * distance;
+        if between > best.0 {
+            best = (between, split);
+        }
+    }
+    let (low, high) = sorted.split_at(best.1);
+    if low.len() < least || high.len() < least {
+        return None;
+    }
+    let (low_middle, high_middle) = (median(low)?, median(high)?);
+    let spread = |part: &[f64]| Some(quantile(part, 0.75)? - quantile(part, 0.25)?);
+    let gap = high_middle - low_middle;
+    (gap > 0.15 * low_middle && gap > 4.0 * spread(low)?.max(spread(high)?)).then_some((low_middle, high_middle))
+}
+
+/// Time of one unit in each counted sample, ns.
+pub fn unit_times(step: &Step) -> Vec<f64> {
+    let units = step.units_per_sample.max(1) as f64;
+    step.samples_ns.iter().skip(step.warmup_samples as usize).map(|ns| *ns as f64 / units).collect()
+}
+
+/// Rates by counted bytes. Best of the repeats and without the first one: STREAM's rule (McCalpin).
+pub fn stream(step: &Step, counted: Bytes) -> StreamSummary {
+    let times = unit_times(step);
+    let rate = |ns: Option<f64>| ns.filter(|ns| *ns > 0.0).map(|ns| BytesPerSecond(counted.0 as f64 * 1e9 / ns));
+    StreamSummary { best_bytes_per_s: rate(quantile(&times, 0.0)), median_bytes_per_s: rate(median(&times)) }
+}
+
+/// Time of one unit.
+pub fn latency(step: &Step) -> LatencySummary {
+    let times = unit_times(step);
+    let at = |q| quantile(&times, q);
+    LatencySummary { median_ns: at(0.5), p5_ns: at(0.05), p95_ns: at(0.95) }
+}
+
+/// Time of one episode.
+pub fn barrier(step: &Step) -> BarrierSummary {
+    BarrierSummary { median_ns: median(&unit_times(step)) }
+}
+
+/// Time of one token and its inverse.
+pub fn decode(step: &Step) -> DecodeSummary {
+    let median_ns = median(&unit_times(step));
+    DecodeSummary { median_ns, tokens_per_s: median_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns) }
+}
+
+/// Says of each step whose summary is not what its samples give, that it is so: somebody edited the record, or another
+/// version summed up differently.
+pub fn disagreements(lines: &[Line]) -> Vec<String> {
+    let wrong = lines.iter().enumerate().filter(|(_, line)| !agrees(line));
+    wrong.map(|(index, _)| format!("step {}: its summary is not what its samples give", index + 1)).collect()
+}
+
+/// Whether a line's summary is what its samples give, within the digits that JSON keeps.
+pub fn agrees(line: &Line) -> bool {
+    let near = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),
+        (None, None) => true,
+        _ => false,
+    };
+    match line {
+        Line::Run(_) | Line::End(_) => true,
+        Line::Stream(StreamStep { step, counted_bytes, summary, .. }) => {
+            let again = stream(step, *counted_bytes);
+            let rate = |rate: Option<BytesPerSecond>| rate.map(|rate| rate.0);
+            near(rate(again.best_bytes_per_s), rate(summary.best_bytes_per_s))
+                && near(rate(again.median_bytes_per_s), rate(summary.median_bytes_per_s))
+        }
+        Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::Overhead(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::Barrier(line) => near(barrier(&line.step).median_ns, line.summary.median_ns),
+        Line::Decode(line) => near(decode(&line.step).median_ns, line.summary.median_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_follow_definition_7() {
+        let values = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!(median(&values), Some(2.5));
+        assert_eq!(quantile(&values, 0.0), Some(1.0));
+        assert_eq!(quantile(&values, 1.0), Some(4.0));
+        assert!((quantile(&values, 0.05).unwrap() - 1.15).abs() < 1e-12);
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn the_first_repeat_is_dropped_and_the_best_counts() {
+        let step =
+            Step { samples_ns: vec![50, 200, 100, 400], units_per_sample: 2, warmup_samples: 1, ..Step::default() };
+        let summary = stream(&step, Bytes(1000));
+        assert_eq!(summary.best_bytes_per_s, Some(BytesPerSecond(20e9)));
+        assert_eq!(summary.median_bytes_per_s, Some(BytesPerSecond(10e9)));
+        assert_eq!(stream(&Step::default(), Bytes(8)), StreamSummary::default());
+    }
+
+    #[test]
+    fn the_bootstrap_covers_a_known_median_and_keeps_rounds_whole() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut covered = 0;
+        for seed in 0..200 {
+            let rounds: Vec<(f64, f64)> = (0..25)
+                .map(|_| {
+                    let mood = random.f64() * 1000.0;
+                    (mood, mood + 10.0 + random.f64() - 0.5)
+                })
+                .collect();
+            let difference = |rounds: &[(f64, f64)]| median(&rounds.iter().map(|(a, b)| b - a).collect::<Vec<_>>());
+            let interval = bootstrap(&rounds, seed, difference).unwrap();
+            // The moods differ by hundreds; paired inside a round they cancel.
+            assert!(interval.high - interval.low < 1.0);
+            covered += usize::from(interval.contains(10.0));
+        }
+        assert!(covered >= 180, "{covered} of 200");
+        assert_eq!(bootstrap(&[1.0; 4], 0, |_| Some(1.0)), None);
+    }
+
+    #[test]
+    fn two_levels_are_seen_and_one_is_not_split() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut near = |middle: f64| middle * (1.0 + 0.02 * (random.f64() - 0.5));
+        let two: Vec<f64> = (0..40).map(|i| near(if i % 3 == 0 { 77.0 } else { 43.0 })).collect();
+        let (low, high) = two_levels(&two).unwrap();
+        assert!((low - 43.0).abs() < 1.0 && (high - 77.0).abs() < 2.0);
+        let one: Vec<f64> = (0..40).map(|_| near(43.0)).collect();
+        assert_eq!(two_levels(&one), None);
+        let outlier: Vec<f64> = (0..40).map(|i| near(if i == 5 { 200.0 } else { 43.0 })).collect();
+        assert_eq!(two_levels(&outlier), None);
+        assert_eq!(two_levels(&[1.0, 2.0]), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! One token as a flat list of phases: what each reads, what it writes, and where all threads meet.
+
+use super::catalogue::Node;
+use super::{Engine, Model, Quantization, Tensor, Weight};
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Activations that the graph lists as under 1 KiB. A guess.
+const UNDER_A_KIB: u64 = 512;
+/// Bytes of an activation value: llama.cpp keeps them as 32-bit floats.
+const ACTIVATION_BYTES: u64 = 4;
+
+/// Everything that one token does, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The model.
+    pub model: &'static str,
+    /// Its quantisation.
+    pub quantization: &'static str,
+    /// Whose graph it is.
+    pub engine: Engine,
+    /// Graph nodes that run.
+    pub phases: Vec<Phase>,
+}
+
+/// A graph node that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// The operation's name in ggml.
+    pub op: &'static str,
+    /// Its layer; `None` before the first and after the last.
+    pub layer: Option<u32>,
+    /// The weights that it streams. A tensor that several nodes of a layer use is streamed by the first of them.
+    pub weight: Option<Weight>,
+    /// How many times all threads meet: the last time after the phase, the others inside it before weights are read.
+    pub barriers: u32,
+    /// Whether only thread 0 works.
+    pub single_thread: bool,
+    /// Activation bytes read.
+    pub in_bytes: u64,
+    /// Activation bytes written.
+    pub out_bytes: u64,
+}
+
+impl Phase {
+    /// Whether it first converts its input into a quantised copy that every thread then reads in full.
+    pub fn is_matmul(&self) -> bool {
+        matches!(self.op, "MUL_MAT" | "MUL_MAT_ID")
+    }
+
+    /// Bytes of that copy: 8-bit values with a 2-byte scale for 32 (Q8_0; Q8_K is within 2 % of it), from 32-bit floats.
+    pub fn quantized_bytes(&self) -> u64 {
+        if self.is_matmul() { (self.in_bytes / ACTIVATION_BYTES * 34).div_ceil(32) } else { 0 }
+    }
+}
+
+impl Token {
+    /// A token of `model` in `quantization`, as `engine` computes it.
+    ///
+    /// # Errors
+    /// A usage error for an engine whose phases are not known. Otherwise only when the catalogue is broken.
+    pub fn new(model: &'static Model, quantization: &'static Quantization, engine: Engine) -> Result<Token> {
+        if engine != Engine::LlamaCpp {
+            return Err(Error::usage(
+                format!("replay {} as {}", model.name, engine.name()),
+                format!("only its number of barriers is known ({} a token)", model.barriers_per_token(engine)),
+                "name the engine llama.cpp",
+            ));
+        }
+        let graph = &model.graph;
+        let mut builder = Builder { model, quantization, phases: Vec::new(), streamed: BTreeSet::new() };
+        builder.add(None, &graph.before, &model.tensors)?;
+        for layer in 0..model.layers {
+            let kind = graph.layer_kinds.iter().find(|kind| kind.layers.contains(&layer));
+            builder.add(Some(layer), kind.map_or(&[], |kind| &kind.phases), model.layer(layer))?;
+            if layer + 1 == model.layers {
+                // In the graph they stand after the attention; nothing that is measured depends on where.
+                builder.add(Some(layer), &graph.last_layer_extra, &[])?;
+            }
+        }
+        builder.add(None, &graph.after, &model.tensors)?;
+        let phases = builder.phases;
+        Ok(Token { model: &model.name, quantization: &quantization.name, engine, phases })
+    }
+
+    /// Weight bytes read.
+    pub fn bytes(&self) -> u64 {
+        self.phases.iter().filter_map(|phase| phase.weight.as_ref()).map(Weight::read_bytes).sum()
+    }
+
+    /// How many times all threads meet.
+    pub fn barriers(&self) -> u64 {
+        self.phases.iter().map(|phase| u64::from(phase.barriers)).sum()
+    }
+}
+
+struct Builder {
+    model: &'static Model,
+    quantization: &'static Quantization,
+    phases: Vec<Phase>,
+    streamed: BTreeSet<(Option<u32>, &'static str)>,
+}
+
+impl Builder {
+    fn add(&mut self, layer: Option<u32>, nodes: &'static [Node], tensors: &'static [Tensor]) -> Result<()> {
+        for node in nodes {
+            let weight = match node.weight.as_deref() {
+                Some(name) if self.streamed.insert((layer, name)) => Some(self.weight(layer, name, tensors)?),
+                _ => None,
+            };
+            let bytes = |kib: Option<u64>| match kib {
+                None => 0,
+                Some(0) => UNDER_A_KIB,
+                Some(kib) => kib << 10,
+            };
+            // The listed graphs ran with a reduced vocabulary.
+            let is_head = layer.is_none() && node.weight.as_deref() == Some("output");
+            let out_bytes = if is_head { self.model.vocabulary * ACTIVATION_BYTES } else { bytes(node.out_kib) };
+            self.phases.push(Phase {
+                op: &node.op,
+                layer,
+                weight,
+                barriers: node.barriers,
+                single_thread: node.single_thread,
+                in_bytes: bytes(node.in_kib),
+                out_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn weight(&self, layer: Option<u32>, name: &str, tensors: &[Tensor]) -> Result<Weight> {
+        let found = tensors.iter().find(|tensor| tensor.name == name);
+        found.and_then(|tensor| tensor.weight(self.quantization)).ok_or_else(|| {
+            let place = layer.map_or("outside the layers".to_owned(), |layer| format!("in layer {layer}"));
+            Error::refused(
+                format!("lay out a token of {} {}", self.model.name, self.quantization.name),
+                format!("the catalogue lacks the tensor {name} {place}"),
+                "report this as a bug",
+            )
+        })
+    }
+}

@@ -1,0 +1,374 @@
+//! The binaries as a user meets them: exit status, one sentence on stderr, data on stdout, the record on disk.
+//! Nothing here depends on a timing.
+
+// Test code may unwrap.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use membar::record::{Line, Record};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+const MEMBAR: &str = env!("CARGO_BIN_EXE_membar");
+const STREAM: &str = env!("CARGO_BIN_EXE_membar-stream");
+const LATENCY: &str = env!("CARGO_BIN_EXE_membar-latency");
+const BARRIER: &str = env!("CARGO_BIN_EXE_membar-barrier");
+const EXPERTS: &str = env!("CARGO_BIN_EXE_membar-experts");
+
+/// Runs lock each other out, so tests that measure take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// A directory of its own, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("membar-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A quick bandwidth measurement of caches: enough to see everything but numbers.
+fn small_stream(out: &Path, more: &[&str]) -> Output {
+    let mut arguments = vec!["--size", "1MiB", "--samples", "2", "--threads", "1", "--out", out.to_str().unwrap()];
+    arguments.extend(more);
+    run(STREAM, &arguments)
+}
+
+#[test]
+fn bad_input_is_named_with_what_to_do() {
+    let _turn = turn();
+    let not_xml = Scratch::new("bad");
+    let file = not_xml.file("notes.txt");
+    std::fs::write(&file, "no topology").unwrap();
+    let file = file.to_str().unwrap();
+    let unwritable = "/proc/no-such-place/record.jsonl";
+    let cases: &[(&str, &[&str], &str)] = &[
+        (STREAM, &["--kernels", "copi"], "read, copy, scale, add, triad, fill"),
+        (STREAM, &["--store", "sideways"], "ordinary, non_temporal"),
+        (STREAM, &["--isa", "mmx"], "rust, avx2, avx512"),
+        (STREAM, &["--isa-max", "mmx"], "rust, avx2, avx512"),
+        (STREAM, &["--size", "0"], "KiB"),
+        (STREAM, &["--size", "lots"], "KiB"),
+        (STREAM, &["--pages", "1g"], "4k, thp, 2m"),
+        (STREAM, &["--placement", "nearby"], "first-touch, bind, interleave"),
+        (STREAM, &["--cpus", "999999999"], "0-3,8-11"),
+        (STREAM, &["--cpus", "8000"], "does not exist"),
+        (STREAM, &["--cpus", ""], "name some of"),
+        (STREAM, &["--nodes", "63"], "does not exist"),
+        (STREAM, &["--threads", "0"], "1-64*2"),
+        (STREAM, &["--threads", "60000"], "allowed"),
+        (STREAM, &["--samples", "0"], "1 to"),
+        (STREAM, &["--seed=-1"], "0 to"),
+        (STREAM, &["--time-budget", "soon"], "60s"),
+        (STREAM, &["--format", "xml"], "table, json, jsonl, csv, md"),
+        (STREAM, &["--label", "novalue"], "NAME=VALUE"),
+        (STREAM, &["--topology", file, "--plan"], "lstopo"),
+        (STREAM, &["--topology", "/no/such/file.xml", "--plan"], "lstopo"),
+        (STREAM, &["--topology", "measured:x", "--plan"], "sysfs:DIR"),
+        (STREAM, &["--topology", "synthetic:core:4 pu:1"], "--plan"),
+        (STREAM, &["--out", unwritable], "directory"),
+        (STREAM, &["--quick", "--full"], "cannot be used with"),
+        (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags"),
+        (LATENCY, &["--threads", "2"], "--cpus"),
+        (BARRIER, &["--algorithms", "hypercube"], "central, sense-reversing, dissemination, std"),
+        (BARRIER, &["--wait", "doze"], "spin-N-yield"),
+        (BARRIER, &["--algorithms", "std", "--wait", "spin"], "--list"),
+        (BARRIER, &["--spread", "wide"], "scatter-socket"),
+        (BARRIER, &["--threads", "0"], "1-64*2"),
+        (BARRIER, &["--threads", "65536"], "allowed"),
+        (EXPERTS, &["--model", "gpt-9"], "Qwen3-30B-A3B"),
+        (EXPERTS, &["--model", "Llama-2-7B", "--quantization", "Q1"], "Q4_K_M"),
+        (EXPERTS, &["--quantization", "F16"], "--model"),
+        (EXPERTS, &["--barrier", "hypercube"], "central"),
+        (EXPERTS, &["--threads", "5000"], "allowed"),
+        (MEMBAR, &["report", "/no/such/record.jsonl"], "membar wrote"),
+        (MEMBAR, &["report", file], "membar wrote"),
+        (MEMBAR, &["topology", "--topology", file], "lstopo"),
+        (MEMBAR, &["fly"], "Usage"),
+    ];
+    for (program, arguments, hint) in cases {
+        let output = run(program, arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(hint), "{arguments:?} does not say '{hint}': {said}");
+        assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn arrays_that_do_not_fit_say_how_much_would() {
+    let output = run(STREAM, &["--size", "9000GiB", "--out", "none"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["arrays of 9000 GiB", "can be used", "the least that measures memory is"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_measurement_leaves_a_record_that_reads_back() {
+    let _turn = turn();
+    let scratch = Scratch::new("record");
+    let out = scratch.file("r.jsonl");
+    let output = small_stream(&out, &["--label", "rack=7", "--vm-size", "F80as_v7", "--region", "here", "--quiet"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "", "--quiet");
+
+    let record = Record::read(&out).unwrap();
+    assert!(record.complete && record.remarks.is_empty(), "{:?}", record.remarks);
+    assert_eq!(record.header.labels["rack"], "7");
+    assert_eq!(record.header.labels["vm_size"], "F80as_v7");
+    assert_eq!(record.header.labels["region"], "here");
+    let steps: Vec<_> = record.lines.iter().filter_map(Line::step).collect();
+    assert!(steps.len() > 6);
+    for step in steps.iter().filter(|step| !step.cpus.is_empty()) {
+        assert_eq!(step.threads as usize, step.cpus.len());
+        assert!(step.samples_ns.iter().all(|ns| *ns > 0));
+    }
+    let caches = record.lines.iter().filter_map(|line| match line {
+        Line::Stream(step) => Some(step),
+        _ => None,
+    });
+    for step in caches {
+        assert_eq!(step.step.samples_ns.len(), 3, "two that count and one that is dropped");
+        let said = format!("{:?}", step.step.caveats);
+        assert!(said.contains("CacheResident"), "1 MiB is no memory: {said}");
+    }
+
+    // The same record gives the same text, and never the column: its arrays fit the caches.
+    let again = run(MEMBAR, &["report", out.to_str().unwrap()]);
+    assert_eq!(stdout(&again), stdout(&output));
+    assert!(!stdout(&again).contains("Bandwidth column"));
+    // Records are never overwritten.
+    let refused = small_stream(&out, &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("never overwritten"));
+}
+
+#[test]
+fn every_format_is_what_it_says() {
+    let _turn = turn();
+    let scratch = Scratch::new("formats");
+    let out = scratch.file("r.jsonl");
+    let output = small_stream(&out, &["--format", "jsonl", "--quiet"]);
+    assert_eq!(stdout(&output), std::fs::read_to_string(&out).unwrap(), "jsonl is the record's own lines");
+
+    let report = |format| stdout(&run(MEMBAR, &["report", out.to_str().unwrap(), "--format", format]));
+    let object: serde_json::Value = serde_json::from_str(&report("json")).unwrap();
+    assert_eq!(object["schema"], 1);
+    let steps = object["steps"].as_array().unwrap();
+    assert!(
+        steps.iter().any(|step| step["kind"] == "stream" && step["kernel"] == "copy_rust" || step["isa"] == "avx2")
+    );
+    let csv = report("csv");
+    let mut rows = csv::Reader::from_reader(csv.as_bytes());
+    let columns = rows.headers().unwrap().len();
+    let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), steps.len());
+    assert!(rows.iter().all(|row| row.len() == columns));
+    assert!(report("md").contains("|---|---:|"));
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_read_up_to_there() {
+    let _turn = turn();
+    let scratch = Scratch::new("cut");
+    let out = scratch.file("r.jsonl");
+    small_stream(&out, &["--quiet"]);
+    let text = std::fs::read_to_string(&out).unwrap();
+    let cut = scratch.file("cut.jsonl");
+    std::fs::write(&cut, &text[..text.len() * 2 / 3]).unwrap();
+    let output = run(MEMBAR, &["report", cut.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("incomplete"), "{}", stdout(&output));
+
+    let edited = scratch.file("edited.jsonl");
+    std::fs::write(&edited, text.replacen("\"samples_ns\":[", "\"samples_ns\":[1,", 4)).unwrap();
+    let output = run(MEMBAR, &["report", edited.to_str().unwrap()]);
+    assert!(stdout(&output).contains("is not what its samples give"), "{}", stdout(&output));
+
+    let newer = scratch.file("newer.jsonl");
+    std::fs::write(&newer, text.replacen("\"schema\":1", "\"schema\":9", 1)).unwrap();
+    let output = run(MEMBAR, &["report", newer.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("schema is 9 and this membar reads 1"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_measured() {
+    let _turn = turn();
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        let scratch = Scratch::new(&format!("signal-{signal}"));
+        let out = scratch.file("r.jsonl");
+        let mut child = Command::new(BARRIER)
+            .args(["--samples", "10000", "--threads", "1", "--out", out.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The second step has begun, so the first one is in the record (or cut short by the signal).
+        let mut talk = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("barrier") {
+            line.clear();
+            assert!(talk.read_line(&mut line).unwrap() > 0, "it says what it measures");
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let mut rest = String::new();
+        talk.read_to_string(&mut rest).unwrap();
+        let ended = child.wait().unwrap();
+        assert_eq!(ended.code(), Some(status), "{signal}: signal {:?}: {rest}", ended.signal());
+        let record = Record::read(&out).unwrap();
+        let Some(Line::End(end)) = record.lines.last() else { panic!("the record has its end") };
+        assert_eq!(end.outcome, "interrupted");
+        assert!(record.lines.iter().any(|line| matches!(line, Line::Barrier(_))), "something was measured");
+    }
+}
+
+#[test]
+fn a_time_budget_is_kept_and_what_was_left_out_is_said() {
+    let _turn = turn();
+    let scratch = Scratch::new("budget");
+    let out = scratch.file("r.jsonl");
+    let output = run(BARRIER, &["--time-budget", "1ms", "--out", out.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let record = Record::read(&out).unwrap();
+    let Some(Line::End(end)) = record.lines.last() else { panic!("the record has its end") };
+    assert_eq!(end.outcome, "time budget");
+    assert!(!end.left_out.is_empty());
+}
+
+#[test]
+fn two_runs_lock_each_other_out() {
+    let _turn = turn();
+    let scratch = Scratch::new("lock");
+    let mut first = Command::new(BARRIER)
+        .args(["--samples", "10000", "--out", "none"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut talk = BufReader::new(first.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("barrier") {
+        line.clear();
+        assert!(talk.read_line(&mut line).unwrap() > 0);
+    }
+    let second = small_stream(&scratch.file("r.jsonl"), &[]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(stderr(&second).contains("another membar is measuring"), "{}", stderr(&second));
+    assert!(!scratch.file("r.jsonl").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    for arguments in [&["stream", "--list"][..], &["--help"], &["topology"]] {
+        let mut child =
+            Command::new(MEMBAR).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn one_file_acts_by_its_name() {
+    let scratch = Scratch::new("name");
+    let link = scratch.file("membar-barrier");
+    std::os::unix::fs::symlink(MEMBAR, &link).unwrap();
+    let output = run(link.to_str().unwrap(), &["--list"]);
+    assert_eq!(stdout(&output), stdout(&run(MEMBAR, &["barrier", "--list"])));
+    assert!(stdout(&output).contains("dissemination"));
+}
+
+#[test]
+fn lists_show_also_what_cannot_run_here() {
+    let rows = stdout(&run(STREAM, &["--list", "--isa-max", "rust"]));
+    assert!(rows.contains("copy_rust") && rows.contains("usable"), "{rows}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(rows.contains("not run: needs avx2"), "{rows}");
+    }
+    let models: serde_json::Value =
+        serde_json::from_str(&stdout(&run(EXPERTS, &["--list", "--format", "json"]))).unwrap();
+    let models = models["models"].as_array().unwrap();
+    assert_eq!(models.len(), 8);
+    let flash = models.iter().find(|model| model["name"] == "DeepSeek-V4-Flash").unwrap();
+    assert_eq!(flash["barriers_per_token"]["llama.cpp"], 5786);
+    assert_eq!(flash["barriers_per_token"]["ik_llama.cpp"], 3096);
+    assert!(flash["quantizations"].as_array().unwrap().iter().any(|q| q["read_bytes_per_token"] == 10_882_170_532u64));
+}
+
+#[test]
+fn plans_print_for_a_machine_that_nobody_here_has() {
+    let source = "synthetic:\"pack:2 numa:3(memory=134000000000) l3:1(size=500MB) core:31 pu:2\"";
+    for program in [STREAM, LATENCY, BARRIER, EXPERTS] {
+        let text = run(program, &["--plan", "--topology", source]);
+        assert_eq!(text.status.code(), Some(0), "{}", stderr(&text));
+        assert!(stdout(&text).contains("never measured"), "{}", stdout(&text));
+        let json = stdout(&run(program, &["--plan", "--topology", source, "--format", "json"]));
+        let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(plan["cpus"].as_array().unwrap().len(), 372);
+    }
+}
+
+#[test]
+fn more_threads_than_cpus_is_for_barriers_only_and_labelled() {
+    let _turn = turn();
+    let scratch = Scratch::new("over");
+    let out = scratch.file("r.jsonl");
+    let arguments = ["--cpus", "0", "--threads", "3", "--algorithms", "central", "--wait", "spin-100-yield"];
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["--samples", "2", "--out", out.to_str().unwrap()]);
+    if !membar::machine::current_affinity().contains(membar::units::CpuId(0)) {
+        println!("skipped: CPU 0 is not allowed here");
+        return;
+    }
+    let output = run(BARRIER, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("oversubscribed: 3 threads on 1 CPUs"), "{}", stdout(&output));
+}
+
+#[test]
+fn verifying_checks_and_writes_nothing() {
+    let _turn = turn();
+    let scratch = Scratch::new("verify");
+    for (program, more) in [(STREAM, &["--size", "1MiB"][..]), (LATENCY, &[]), (BARRIER, &[])] {
+        let mut command = Command::new(program);
+        let output = command.args(["--verify"]).args(more).current_dir(&scratch.0).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0);
+    }
+}
