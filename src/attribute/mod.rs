@@ -167,7 +167,7 @@ pub fn attributions(record: &Record) -> Vec<Attribution> {
             } else {
                 Vec::new()
             };
-            attribution.verdict = verdict::judge(&attribution, &measured, &steps, advice);
+            attribution.verdict = verdict::judge(&attribution, &measured, &steps, seed, advice);
             list.push(attribution);
         }
     }

@@ -33,6 +33,29 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// The parts over these rounds; `None` without rounds.
+    pub(super) fn over(rounds: &[Round], seed: u64) -> Option<Parts> {
+        let part = |of: fn(&Round) -> f64| {
+            let statistic = |rounds: &[Round]| stats::median(&rounds.iter().map(of).collect::<Vec<_>>());
+            Some(Part { ns: statistic(rounds)?.round() as i64, interval: stats::bootstrap(rounds, seed, statistic) })
+        };
+        Some(Parts {
+            bandwidth: Some(part(|round| round.roof)?),
+            reach: part(|round| round.read - round.roof),
+            compute: None,
+            barrier: None,
+            skew: part(|round| round.sync - round.read),
+            exchange: part(|round| round.full - round.sync),
+        })
+    }
+
+    /// Largest first.
+    pub(super) fn ranked(&self) -> Vec<(super::Limit, Part)> {
+        let mut ranked: Vec<(super::Limit, Part)> = self.iter().collect();
+        ranked.sort_by(|a, b| b.1.ns.cmp(&a.1.ns).then(a.0.cmp(&b.0)));
+        ranked
+    }
+
     /// Those that are there, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (super::Limit, Part)> {
         use super::Limit;
@@ -75,18 +98,7 @@ pub(super) fn measure(roof: &Arms<'_>, arms: &BTreeMap<Arm, Arms<'_>>, seed: u64
         Some(Round { roof: arm(roof)?, read: arm(read)?, sync: arm(sync)?, full: arm(full)? })
     };
     let rounds: Vec<Round> = full.keys().filter_map(in_round).collect();
-    let part = |of: fn(&Round) -> f64| {
-        let statistic = |rounds: &[Round]| stats::median(&rounds.iter().map(of).collect::<Vec<_>>());
-        Some(Part { ns: statistic(&rounds)?.round() as i64, interval: stats::bootstrap(&rounds, seed, statistic) })
-    };
-    let parts = Parts {
-        bandwidth: Some(part(|round| round.roof)?),
-        reach: part(|round| round.read - round.roof),
-        compute: None,
-        barrier: None,
-        skew: part(|round| round.sync - round.read),
-        exchange: part(|round| round.full - round.sync),
-    };
+    let parts = Parts::over(&rounds, seed)?;
     let full_ns = parts.iter().map(|(_, part)| part.ns).sum();
     let full_median_ns = stats::median(&rounds.iter().map(|round| round.full).collect::<Vec<_>>())?;
     Some(Measured { rounds, parts, full_ns, full_median_ns })

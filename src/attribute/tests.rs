@@ -185,6 +185,21 @@ fn the_sentence_has_the_numbers() {
     assert_eq!(verdict.confidence, Confidence::High);
 }
 
+/// Every second round on a machine that is 1.8 times slower.
+fn plateau(step: &mut DecodeStep) {
+    if step.round % 2 == 1 {
+        step.step.samples_ns[0] = step.step.samples_ns[0] * 9 / 5;
+    }
+}
+
+#[test]
+fn two_levels_that_agree_make_a_verdict_that_names_them() {
+    let verdict =
+        verdict(Generator { mood: 0.01, ..Generator::new(24) }.rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(plateau));
+    assert_eq!((verdict.limit, verdict.confidence), (Limit::Bandwidth, Confidence::Medium), "{}", verdict.sentence);
+    assert!(verdict.sentence.contains("moved between two levels, the roof at 53"), "{}", verdict.sentence);
+}
+
 #[test]
 fn doubtful_records_are_inconclusive() {
     let because = |generator: Generator, reason: &str| {
@@ -198,28 +213,32 @@ fn doubtful_records_are_inconclusive() {
     let ramp =
         |step: &mut DecodeStep| step.step.samples_ns[0] = step.step.samples_ns[0] * (4 + u64::from(step.round)) / 16;
     because(Generator::new(25).rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(ramp), "spread by");
-    let plateau = |step: &mut DecodeStep| {
-        if step.round % 2 == 1 {
-            step.step.samples_ns[0] = step.step.samples_ns[0] * 9 / 5;
+    let exchange_at_times = |step: &mut DecodeStep| {
+        if step.round % 2 == 1 && step.arm == Arm::Full {
+            step.step.samples_ns[0] += 2 * 200_000_000;
         }
     };
     because(
-        Generator { mood: 0.01, ..Generator::new(24) }.rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(plateau),
-        "two levels",
+        Generator::new(24).rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(exchange_at_times),
+        "is limited by memory bandwidth on the faster and activations moving between threads on the slower",
+    );
+    because(
+        Generator { mood: 0.01, ..Generator::new(9) }.rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(plateau),
+        "one of them has too few rounds",
     );
     let crowded = |step: &mut DecodeStep| step.step.caveats.push(Caveat::Oversubscribed { threads: 2, cpus: 1 });
     because(Generator::new(9).rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(crowded), "oversubscribed");
     for caveat in [
-        Caveat::Throttled { throttled_ns: 5 },
-        Caveat::Stolen { share: 0.1 },
-        Caveat::Preempted { switches: 9, share: 0.1 },
+        Caveat::Throttled { throttled_ns: 1_000_000_000 },
+        Caveat::Stolen { share: 0.2 },
+        Caveat::Preempted { switches: 9, share: 0.2 },
     ] {
         let taint = |step: &mut DecodeStep| {
             if step.round < 4 {
                 step.step.caveats.push(caveat.clone());
             }
         };
-        because(Generator::new(9).rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(taint), "44 % of the runs");
+        because(Generator::new(9).rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(taint), "taken away for");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What limits a token, how sure that is, and one sentence with the numbers.
 
-use super::parts::Measured;
-use super::{Advice, Attribution, Part};
+use super::parts::{Measured, Round};
+use super::{Advice, Attribution, Part, Parts};
 use crate::caveat::Caveat;
 use crate::record::DecodeStep;
 use crate::stats;
@@ -74,9 +74,9 @@ pub enum Confidence {
     Low,
     /// Between the two.
     Medium,
-    /// At least 7 rounds; the largest part's interval begins above 1.5 times the end of the second's; the token's time
-    /// spread by at most 5 %; at most a tenth of the runs disturbed (throttled, stolen from, preempted, detours); no
-    /// doubt that it was memory that was read.
+    /// At least 7 rounds on one level; the largest part's interval begins above 1.5 times the end of the second's; the
+    /// token's time spread by at most 5 %; CPUs taken away for at most 1 % of the time; no doubt that it was memory that
+    /// was read.
     High,
 }
 
@@ -103,90 +103,89 @@ const ROUNDS_SURE: usize = 7;
 const SPREAD_MOST: f64 = 0.25;
 const SPREAD_LOW: f64 = 0.10;
 const SPREAD_HIGH: f64 = 0.05;
-/// Share of disturbed runs above which there is no verdict, and above which confidence is not high.
-const DISTURBED_MOST: f64 = 0.25;
-const DISTURBED_SURE: f64 = 0.10;
+/// Share of the time for which CPUs were taken away (quota, hypervisor, other tasks), in the mean over all runs, above
+/// which there is no verdict, and above which confidence is not high.
+const LOST_MOST: f64 = 0.05;
+const LOST_SURE: f64 = 0.01;
 /// How far the largest part must be clear of the second for high confidence.
 const CLEAR: f64 = 1.5;
 
 /// Judges one attribution. `Inconclusive` when one of these holds, named in the sentence:
-/// fewer than 5 rounds; more threads than CPUs or than the quota; more than a quarter of the runs throttled, stolen from
-/// or preempted; the roof or the full arm on two levels or spread by more than 25 %; the two largest parts' intervals
-/// overlap.
+/// fewer than 5 rounds; more threads than CPUs or than the quota; CPUs taken away for more than 5 % of the time; times
+/// spread by more than 25 %; the two largest parts' intervals overlap; the machine moved between two levels, unless each
+/// level has 5 rounds and they agree.
 pub(super) fn judge(
     attribution: &Attribution,
     measured: &Measured,
     steps: &[&DecodeStep],
+    seed: u64,
     advice: Vec<Advice>,
 ) -> Verdict {
-    let mut ranked: Vec<(Limit, Part)> = attribution.parts.iter().collect();
-    ranked.sort_by(|a, b| b.1.ns.cmp(&a.1.ns).then(a.0.cmp(&b.0)));
+    let ranked = attribution.parts.ranked();
     let [(largest, first), (next, second), ..] = ranked[..] else {
         return Verdict { advice, ..Verdict::default() };
     };
-    let disturbed = |is: fn(&Caveat) -> bool| {
-        let count = steps.iter().filter(|step| step.step.caveats.iter().any(is)).count();
-        count as f64 / steps.len().max(1) as f64
-    };
-    let levels = levels(measured);
-    let doubt = doubt(attribution, disturbed(is_heavy), &levels, first, second);
+    let lost = lost(steps);
     let subject = subject(attribution);
-    if let Some(doubt) = doubt {
-        let sentence = format!(
-            "{subject}: what limits it cannot be told, because {doubt}. {}",
-            shares(attribution).replacen("of", "Of", 1)
-        );
-        let second = (attribution.rounds >= ROUNDS_LEAST).then_some(largest);
-        return Verdict { limit: Limit::Inconclusive, second, confidence: Confidence::Low, sentence, advice };
-    }
+    let steady = match doubt(attribution, lost) {
+        Some(doubt) => Err(doubt),
+        None => steady(measured, seed),
+    };
+    let levels = match steady {
+        Ok(levels) => levels,
+        Err(doubt) => {
+            let sentence = format!(
+                "{subject}: what limits it cannot be told, because {doubt}. {}",
+                shares(attribution).replacen("of", "Of", 1)
+            );
+            let second = (attribution.rounds >= ROUNDS_LEAST).then_some(largest);
+            return Verdict { limit: Limit::Inconclusive, second, confidence: Confidence::Low, sentence, advice };
+        }
+    };
     let clear = match (first.interval, second.interval) {
         (Some(first), Some(second)) => first.low > CLEAR * second.high,
         _ => false,
     };
     let cached = |caveat: &Caveat| matches!(caveat, Caveat::CacheResident { .. } | Caveat::CacheSizeUnknown { .. });
+    let full_spread = spread(&measured.rounds, |round| round.full);
     let is_high = clear
-        && levels.full_spread <= SPREAD_HIGH
-        && disturbed(is_disturbance) <= DISTURBED_SURE
+        && levels.is_none()
+        && full_spread <= SPREAD_HIGH
+        && lost <= LOST_SURE
         && !attribution.caveats.iter().any(cached);
-    let confidence = if attribution.rounds < ROUNDS_SURE || levels.full_spread > SPREAD_LOW {
+    let confidence = if attribution.rounds < ROUNDS_SURE || (full_spread > SPREAD_LOW && levels.is_none()) {
         Confidence::Low
     } else if is_high {
         Confidence::High
     } else {
         Confidence::Medium
     };
-    let sentence = format!("{subject} is limited by {}: {}", largest.in_words(), shares(attribution));
+    let both =
+        levels.map_or(String::new(), |levels| format!(" (the machine moved between two levels, {levels}: on both)"));
+    let sentence = format!("{subject} is limited by {}{both}: {}", largest.in_words(), shares(attribution));
     Verdict { limit: largest, second: Some(next), confidence, sentence, advice }
 }
 
-fn is_disturbance(caveat: &Caveat) -> bool {
-    is_heavy(caveat) || matches!(caveat, Caveat::Detours { .. })
+/// Share of the time for which CPUs were taken away, in the mean over these steps.
+fn lost(steps: &[&DecodeStep]) -> f64 {
+    let of_step = |step: &&DecodeStep| {
+        let elapsed = step.step.samples_ns.iter().sum::<u64>().max(1) as f64;
+        let shares = step.step.caveats.iter().map(|caveat| match caveat {
+            Caveat::Throttled { throttled_ns } => (*throttled_ns as f64 / elapsed).min(1.0),
+            Caveat::Stolen { share } | Caveat::Preempted { share, .. } => *share,
+            _ => 0.0,
+        });
+        shares.fold(0.0, f64::max)
+    };
+    steps.iter().map(of_step).sum::<f64>() / steps.len().max(1) as f64
 }
 
-fn is_heavy(caveat: &Caveat) -> bool {
-    matches!(caveat, Caveat::Throttled { .. } | Caveat::Stolen { .. } | Caveat::Preempted { .. })
+fn spread(rounds: &[Round], of: fn(&Round) -> f64) -> f64 {
+    stats::relative_spread(&rounds.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::INFINITY)
 }
 
-/// How steady the roof and the full arm were.
-struct Levels {
-    two: Option<(&'static str, f64, f64)>,
-    roof_spread: f64,
-    full_spread: f64,
-}
-
-fn levels(measured: &Measured) -> Levels {
-    let roof: Vec<f64> = measured.rounds.iter().map(|round| round.roof).collect();
-    let full: Vec<f64> = measured.rounds.iter().map(|round| round.full).collect();
-    let named = |name, values: &[f64]| stats::two_levels(values).map(|(low, high)| (name, low, high));
-    Levels {
-        two: named("the roof", &roof).or_else(|| named("the whole token", &full)),
-        roof_spread: stats::relative_spread(&roof).unwrap_or(f64::INFINITY),
-        full_spread: stats::relative_spread(&full).unwrap_or(f64::INFINITY),
-    }
-}
-
-/// Why there is no verdict, if so.
-fn doubt(attribution: &Attribution, disturbed: f64, levels: &Levels, first: Part, second: Part) -> Option<String> {
+/// Why there can be no verdict, whatever the parts are.
+fn doubt(attribution: &Attribution, lost: f64) -> Option<String> {
     let crowded = |caveat: &Caveat| matches!(caveat, Caveat::Oversubscribed { .. } | Caveat::QuotaBelowThreads { .. });
     if attribution.rounds < ROUNDS_LEAST {
         let rounds = attribution.rounds;
@@ -195,19 +194,55 @@ fn doubt(attribution: &Attribution, disturbed: f64, levels: &Levels, first: Part
     if let Some(caveat) = attribution.caveats.iter().find(|caveat| crowded(caveat)) {
         return Some(format!("threads had to share CPUs ({caveat})"));
     }
-    if disturbed > DISTURBED_MOST {
-        return Some(format!("in {:.0} % of the runs CPU time was throttled, stolen or taken away", disturbed * 100.0));
+    (lost > LOST_MOST)
+        .then(|| format!("CPUs were throttled, stolen or taken away for {:.0} % of the time", lost * 100.0))
+}
+
+/// Whether these rounds agree on the largest part. `Ok(None)`: as one. `Ok(levels)`: on each of two levels, which are
+/// named. `Err`: they do not, and why.
+fn steady(measured: &Measured, seed: u64) -> Result<Option<String>, String> {
+    let rounds = &measured.rounds;
+    let roof: fn(&Round) -> f64 = |round| round.roof;
+    let full: fn(&Round) -> f64 = |round| round.full;
+    let two = [("the roof", roof), ("the whole token", full)].into_iter().find_map(|(name, of)| {
+        let (low, high) = stats::two_levels(&rounds.iter().map(of).collect::<Vec<_>>())?;
+        Some((name, of, low, high))
+    });
+    let Some((name, of, low, high)) = two else {
+        clear_limit(rounds, seed)?;
+        return Ok(None);
+    };
+    let levels = format!("{name} at {} and {}", span(low), span(high));
+    let (fast, slow): (Vec<Round>, Vec<Round>) = rounds.iter().partition(|round| of(round) < (low + high) / 2.0);
+    let doubt = |reason: &str| format!("the machine moved between two levels, {levels}, and {reason}");
+    if fast.len().min(slow.len()) < ROUNDS_LEAST {
+        return Err(doubt("one of them has too few rounds"));
     }
-    if let Some((what, low, high)) = levels.two {
-        return Some(format!("{what} moved between two levels, {} and {}", span(low), span(high)));
+    let on = |rounds, which| clear_limit(rounds, seed).map_err(|reason| doubt(&format!("on the {which} one {reason}")));
+    match (on(&fast, "faster")?, on(&slow, "slower")?) {
+        (fast, slow) if fast == slow => Ok(Some(levels)),
+        (fast, slow) => Err(doubt(&format!(
+            "is limited by {} on the faster and {} on the slower",
+            fast.in_words(),
+            slow.in_words()
+        ))),
     }
-    let spread = levels.roof_spread.max(levels.full_spread);
-    if spread > SPREAD_MOST {
-        return Some(format!("times spread by ±{:.0} % from round to round", spread * 100.0));
+}
+
+/// The largest part over these rounds, if they are steady and it is clear of the second.
+fn clear_limit(rounds: &[Round], seed: u64) -> Result<Limit, String> {
+    let widest = spread(rounds, |round| round.roof).max(spread(rounds, |round| round.full));
+    if widest > SPREAD_MOST {
+        return Err(format!("times spread by ±{:.0} % from round to round", widest * 100.0));
     }
-    match (first.interval, second.interval) {
-        (Some(first), Some(second)) if !first.overlaps(&second) => None,
-        _ => Some("the two largest parts overlap within their intervals".into()),
+    let ranked = Parts::over(rounds, seed).map(|parts| parts.ranked()).unwrap_or_default();
+    match ranked[..] {
+        [(limit, Part { interval: Some(first), .. }), (_, Part { interval: Some(second), .. }), ..]
+            if !first.overlaps(&second) =>
+        {
+            Ok(limit)
+        }
+        _ => Err("the two largest parts overlap within their intervals".into()),
     }
 }
 
@@ -218,8 +253,7 @@ fn subject(attribution: &Attribution) -> String {
 /// "of 55.1 ms a token, 53.0 ms (96 %) are …; …", largest part first.
 fn shares(attribution: &Attribution) -> String {
     let full = attribution.full_ns as f64;
-    let mut ranked: Vec<(Limit, Part)> = attribution.parts.iter().collect();
-    ranked.sort_by(|a, b| b.1.ns.cmp(&a.1.ns).then(a.0.cmp(&b.0)));
+    let ranked = attribution.parts.ranked();
     let doing = |limit: Limit, part: Part| match limit {
         Limit::Bandwidth => {
             let rate = if part.ns > 0 { attribution.bytes_per_token.0 as f64 / part.ns as f64 } else { 0.0 };
