@@ -1,6 +1,6 @@
 //! What taints a number, and what was not measured. Stored in records as data, worded here once, shown beside the number.
 
-use crate::units::{Bytes, CpuId, CpuSet, NodeSet};
+use crate::units::{Bytes, CpuId, CpuSet, Nanos, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -147,7 +147,7 @@ impl fmt::Display for Caveat {
             }
             Caveat::PlacementUnverified { reason } => write!(f, "placement unverified: {reason}"),
             Caveat::Throttled { throttled_ns } => {
-                write!(f, "throttled by the cgroup for {:.1} ms", *throttled_ns as f64 / 1e6)
+                write!(f, "throttled by the cgroup for {}", Nanos(*throttled_ns))
             }
             Caveat::Stolen { share } => {
                 write!(f, "{:.1} % of the CPU time was stolen by the hypervisor", share * 100.0)
@@ -157,9 +157,9 @@ impl fmt::Display for Caveat {
             }
             Caveat::Detours { share, longest_ns } => write!(
                 f,
-                "{:.1} % of the time somebody else ran on these CPUs, at most {:.0} µs at once",
+                "just before it, somebody else ran on these CPUs for {:.0} % of the time, at most {} at once",
                 share * 100.0,
-                *longest_ns as f64 / 1e3
+                Nanos(*longest_ns)
             ),
             Caveat::Busy { load_1m } => write!(f, "other work on this machine: load {load_1m:.2}"),
             Caveat::BelowClockResolution { sample_ns, resolution_ns } => {
@@ -177,7 +177,8 @@ impl fmt::Display for Caveat {
                 write!(f, "may be served from cache: reread after {reuse_bytes}, caches hold {cache_bytes}")
             }
             Caveat::Bimodal { low_ns, high_ns } => {
-                write!(f, "two levels: {:.1} µs and {:.1} µs", low_ns / 1e3, high_ns / 1e3)
+                let level = |ns: &f64| if *ns < 1e4 { format!("{ns:.1} ns") } else { Nanos(*ns as u64).to_string() };
+                write!(f, "two levels: {} and {}", level(low_ns), level(high_ns))
             }
             Caveat::LineLongerThanPadding { line_bytes } => {
                 write!(f, "cache lines of {line_bytes} bytes exceed the padding between shared words")

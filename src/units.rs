@@ -93,7 +93,8 @@ impl fmt::Display for Nanos {
         let ns = self.0 as f64;
         match self.0 {
             0..10_000 => write!(f, "{} ns", self.0),
-            10_000..10_000_000 => write!(f, "{:.1} µs", ns / 1e3),
+            10_000..1_000_000 => write!(f, "{:.1} µs", ns / 1e3),
+            1_000_000..10_000_000 => write!(f, "{:.2} ms", ns / 1e6),
             10_000_000..10_000_000_000 => write!(f, "{:.1} ms", ns / 1e6),
             _ => write!(f, "{:.1} s", ns / 1e9),
         }

@@ -64,10 +64,21 @@ pub struct Attribution {
     pub parts: Parts,
     /// A barrier among threads that do nothing else (arm `barrier`), for comparison.
     pub idle_barrier_ns: Option<f64>,
-    /// What taints these numbers, each kind once: the worst of a kind stands for it.
-    pub caveats: Vec<Caveat>,
+    /// How many runs of an arm these numbers come from.
+    pub runs: usize,
+    /// What taints these numbers, each kind once.
+    pub caveats: Vec<Tainted>,
     /// What it means.
     pub verdict: Verdict,
+}
+
+/// A kind of caveat among the runs behind an attribution.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tainted {
+    /// How many runs have it.
+    pub runs: usize,
+    /// The worst of them.
+    pub worst: Caveat,
 }
 
 /// What tells one replay from another. The roof belongs to all that share the first part.
@@ -159,6 +170,7 @@ pub fn attributions(record: &Record) -> Vec<Attribution> {
                 full_median_ns: measured.full_median_ns,
                 parts: measured.parts,
                 idle_barrier_ns: idle_barrier(arms, sample.barriers_per_token),
+                runs: steps.len(),
                 caveats: caveats(&steps),
                 verdict: Verdict::default(),
             };
@@ -189,17 +201,28 @@ fn idle_barrier(arms: &BTreeMap<Arm, Arms<'_>>, barriers: u64) -> Option<f64> {
     Some(stats::median(&times)? / barriers.max(1) as f64)
 }
 
-/// Each kind of caveat once, the worst of its kind, whatever the order of lines.
-fn caveats(steps: &[&DecodeStep]) -> Vec<Caveat> {
-    let mut kinds: Vec<Caveat> = Vec::new();
-    for caveat in steps.iter().flat_map(|step| &step.step.caveats) {
-        match kinds.iter_mut().find(|known| std::mem::discriminant(*known) == std::mem::discriminant(caveat)) {
-            None => kinds.push(caveat.clone()),
-            Some(known) if is_worse(caveat, known) => *known = caveat.clone(),
-            Some(_) => {}
+/// Each kind of caveat once, with the worst of its kind, whatever the order of lines.
+fn caveats(steps: &[&DecodeStep]) -> Vec<Tainted> {
+    let mut kinds: Vec<Tainted> = Vec::new();
+    for step in steps {
+        let mut in_step = Vec::new();
+        for caveat in &step.step.caveats {
+            let kind = std::mem::discriminant(caveat);
+            let known = kinds.iter_mut().find(|known| std::mem::discriminant(&known.worst) == kind);
+            let count = usize::from(!in_step.contains(&kind));
+            in_step.push(kind);
+            match known {
+                None => kinds.push(Tainted { runs: count, worst: caveat.clone() }),
+                Some(known) => {
+                    known.runs += count;
+                    if is_worse(caveat, &known.worst) {
+                        known.worst = caveat.clone();
+                    }
+                }
+            }
         }
     }
-    kinds.sort_by_key(Caveat::to_string);
+    kinds.sort_by_key(|tainted| tainted.worst.to_string());
     kinds
 }
 

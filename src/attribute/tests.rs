@@ -251,7 +251,7 @@ fn one_disturbed_run_does_not_spoil_a_verdict() {
     };
     let attribution = overall(&Generator::new(9).rounds(BANDWIDTH_BOUND, 1.5, 1.0).with(taint).record()).unwrap();
     assert_eq!(attribution.verdict.limit, Limit::Bandwidth);
-    assert_eq!(attribution.caveats, [Caveat::Preempted { switches: 9, share: 0.1 }]);
+    assert_eq!(attribution.caveats, [Tainted { runs: 1, worst: Caveat::Preempted { switches: 9, share: 0.1 } }]);
 }
 
 #[test]

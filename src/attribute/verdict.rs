@@ -152,7 +152,7 @@ pub(super) fn judge(
         && levels.is_none()
         && full_spread <= SPREAD_HIGH
         && lost <= LOST_SURE
-        && !attribution.caveats.iter().any(cached);
+        && !attribution.caveats.iter().any(|tainted| cached(&tainted.worst));
     let confidence = if attribution.rounds < ROUNDS_SURE || (full_spread > SPREAD_LOW && levels.is_none()) {
         Confidence::Low
     } else if is_high {
@@ -191,7 +191,7 @@ fn doubt(attribution: &Attribution, lost: f64) -> Option<String> {
         let rounds = attribution.rounds;
         return Some(format!("only {rounds} of at least {ROUNDS_LEAST} rounds were measured"));
     }
-    if let Some(caveat) = attribution.caveats.iter().find(|caveat| crowded(caveat)) {
+    if let Some(caveat) = attribution.caveats.iter().map(|tainted| &tainted.worst).find(|caveat| crowded(caveat)) {
         return Some(format!("threads had to share CPUs ({caveat})"));
     }
     (lost > LOST_MOST)

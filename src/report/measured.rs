@@ -298,7 +298,12 @@ fn decode(record: &Record, document: &mut Document) {
         "rounds",
     ]);
     for attribution in &attributions {
-        let mark = table.mark(&attribution.caveats);
+        let runs = attribution.runs;
+        let mark = table.mark(attribution.caveats.iter().map(|tainted| match tainted.runs {
+            all if all == runs => tainted.worst.to_string(),
+            1 => format!("in 1 of {runs} runs: {}", tainted.worst),
+            some => format!("in {some} of {runs} runs, at worst: {}", tainted.worst),
+        }));
         let part = |part: &Option<attribute::Part>| part.map_or(String::new(), |part| milliseconds(part.ns as f64));
         let parts = &attribution.parts;
         table.row(vec![

@@ -109,7 +109,9 @@ impl WithBarrier for Measurement<'_, '_> {
             per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
             disturbance: outcome.disturbance,
         };
-        if let Some((low_ns, high_ns)) = stats::two_levels(&stats::unit_times(&step)) {
+        // Alone, a thread waits for nobody, and there are no levels to tell apart.
+        let levels = stats::two_levels(&stats::unit_times(&step)).filter(|_| step.threads > 1);
+        if let Some((low_ns, high_ns)) = levels {
             step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
         }
         let summary = stats::barrier(&step);
