@@ -1,10 +1,15 @@
-# membar: `make run` measures this machine, `make test` runs every test.
+# membar: `make run` measures this machine, `make test` runs every test (and needs rustfmt and clippy).
 
 CARGO ?= cargo
 # Kept in every record. Empty outside a checkout.
 export MEMBAR_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
 
-.PHONY: run build test test-rust lint bench system
+.PHONY: help run build test test-rust lint bench system
+
+help:
+	@echo "make run [ARGS=--quick]   measure this machine"
+	@echo "make test                 run every test"
+	@echo "make bench                what the machinery itself costs"
 
 run: build
 	./target/release/membar run $(ARGS)

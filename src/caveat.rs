@@ -62,7 +62,7 @@ pub enum Caveat {
     },
     /// Other work ran on this machine.
     Busy {
-        /// Load average over one minute, without our threads' share known.
+        /// Load average over one minute when the run started.
         load_1m: f64,
     },
     /// A sample is too short for the clock.
@@ -161,7 +161,7 @@ impl fmt::Display for Caveat {
                 share * 100.0,
                 Nanos(*longest_ns)
             ),
-            Caveat::Busy { load_1m } => write!(f, "other work on this machine: load {load_1m:.2}"),
+            Caveat::Busy { load_1m } => write!(f, "other work on this machine when it started: load {load_1m:.2}"),
             Caveat::BelowClockResolution { sample_ns, resolution_ns } => {
                 write!(f, "a sample of {sample_ns} ns is too short for a clock that steps by {resolution_ns} ns")
             }

@@ -3,7 +3,8 @@
 // The functions between the tests are tests as well.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use membar::machine::{Machine, Topology};
+use membar::machine::{IsaSet, Machine, Topology};
+use membar::plan::{self, Preset, Scope, Suite};
 use membar::report;
 use membar::units::{CpuId, CpuSet};
 use std::path::{Path, PathBuf};
@@ -65,6 +66,40 @@ fn check(machine: &Machine) {
     assert_eq!(topology.cores_first(&cpus).len(), cpus.len());
     let text = report::topology::text(machine);
     assert!(text.lines().count() < 150, "{} lines", text.lines().count());
+    all_four_plan(machine);
+}
+
+/// Every measurement can be planned, for every preset; only memory that is really too small may be in the way.
+fn all_four_plan(machine: &Machine) {
+    let too_small = machine.usable_memory().is_some_and(|bytes| bytes.0 < 2 << 30);
+    let isa = IsaSet::detect();
+    let scope = Scope::new(machine, None, None).unwrap();
+    for preset in [Preset::Quick, Preset::Default, Preset::Full] {
+        let options = plan::stream::Options { preset, ..Default::default() };
+        let stream = plan::stream::plan(machine, &scope, &isa, &options);
+        let latency = plan::latency::plan(machine, &scope, &plan::latency::Options { preset, ..Default::default() });
+        let options = plan::barrier::Options { preset, ..Default::default() };
+        let barrier = plan::barrier::plan(machine, &scope, &options).unwrap_or_else(|error| panic!("{error}"));
+        let options = plan::experts::Options { preset, ..plan::experts::Options::new(scope.cpus.clone()) };
+        let experts = plan::experts::Plan::new(machine, &options);
+        for refused in [stream.as_ref().err(), experts.as_ref().err()].into_iter().flatten() {
+            assert!(too_small && refused.to_string().contains("least"), "{refused}");
+        }
+        let suite = Suite {
+            seed: 1,
+            cpus: scope.cpus.clone(),
+            stream: stream.ok(),
+            latency: Some(latency),
+            barrier: Some(barrier),
+            experts: experts.ok(),
+        };
+        assert!(suite.needs().estimated_s > 0.0);
+        let usable = machine.usable_memory();
+        let process = 64 << 20;
+        assert!(usable.is_none_or(|usable| suite.needs().memory_bytes.0 <= usable.0 + process), "{usable:?}");
+        assert!(report::plan_document(&suite, machine).to_text().lines().count() > 5);
+        serde_json::to_value(&suite).unwrap();
+    }
 }
 
 #[test]
@@ -76,6 +111,8 @@ fn the_files_beside_this_test_load() {
     assert_eq!((smt.pus.len(), smt.cores.len(), smt.cores[0].cpus.len()), (160, 20, 8));
     let flat = load(&local().join("hbv4_176_flat_l3_old.xml")).topology;
     assert_eq!(flat.pus.len(), 176);
+    let clusters = load(&local().join("e372is_v7_snc3_guess.xml")).topology;
+    assert_eq!((clusters.packages.len(), clusters.nodes.len(), clusters.pus.len()), (2, 6, 372));
     let bare = load(&local().join("novm_nocache.xml")).topology;
     assert!(bare.caches.is_empty() && bare.last_level_bytes(&bare.cpus()).is_none());
 }

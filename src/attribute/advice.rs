@@ -1,6 +1,7 @@
 //! What would help: changes that were measured in the same rounds, then what the parts predict.
 
-use super::{Arms, Attribution, Configuration, Lines, time};
+use super::{Arms, Attribution, Configurations, time};
+use crate::record::DecodeStep;
 use crate::stats::{self, Interval};
 use crate::units::Threads;
 use crate::workload::Arm;
@@ -20,16 +21,32 @@ pub struct Advice {
     pub measured: bool,
 }
 
-/// Changes from the baseline: measured ones that help by more than their interval, best first (if none does, one entry
-/// that says so), then predicted ones.
-pub(super) fn advise(attribution: &Attribution, lines: &Lines<'_>, baseline: &Configuration, seed: u64) -> Vec<Advice> {
-    let full = |configuration| lines.configurations.get(configuration).and_then(|arms| arms.get(&Arm::Full));
-    let Some(now) = full(baseline) else { return Vec::new() };
-    let others = lines.configurations.keys().filter(|other| *other != baseline);
-    let mut tried: Vec<Advice> = others
+impl Advice {
+    /// What to do when nothing that was measured can be trusted.
+    pub(super) fn again() -> Advice {
+        let change = "run again while nothing else runs on this machine".to_owned();
+        Advice { change, gain: 0.0, interval: None, measured: false }
+    }
+}
+
+/// Changes from the configuration `number`: measured ones that help by more than their interval, best first (if none does,
+/// one entry that says so), then predicted ones.
+pub(super) fn advise(
+    attribution: &Attribution,
+    configurations: &Configurations<'_>,
+    number: u32,
+    seed: u64,
+) -> Vec<Advice> {
+    let full = |number: &u32| configurations.get(number).and_then(|arms| arms.get(&Arm::Full));
+    let Some(now) = full(&number) else { return Vec::new() };
+    let mut tried: Vec<Advice> = configurations
+        .keys()
+        .filter(|other| **other != number)
         .filter_map(|other| {
-            let (gain, interval) = gain(now, full(other)?, seed)?;
-            Some(Advice { change: change(baseline, other), gain, interval: Some(interval), measured: true })
+            let then = full(other)?;
+            let (gain, interval) = gain(now, then, seed)?;
+            let change = change(now.values().next()?, then.values().next()?);
+            Some(Advice { change, gain, interval: Some(interval), measured: true })
         })
         .collect();
     tried.sort_by(|a, b| b.gain.total_cmp(&a.gain).then_with(|| a.change.cmp(&b.change)));
@@ -40,9 +57,12 @@ pub(super) fn advise(attribution: &Attribution, lines: &Lines<'_>, baseline: &Co
         let changes = if count == 1 { "the one change".into() } else { format!("none of the {count} changes") };
         let verb = if count == 1 { "is not" } else { "is" };
         let change = format!(
-            "keep it as it is: {changes} tried {verb} faster beyond the spread; the best, {}, comes to {:+.1} %",
+            "keep it as it is: {changes} tried {verb} faster beyond the spread; the best was {} ({:+.1} %, 95 % interval \
+             {:+.1} to {:+.1} %)",
             best.change,
-            best.gain * 100.0
+            best.gain * 100.0,
+            best.interval.map_or(0.0, |interval| interval.low * 100.0),
+            best.interval.map_or(0.0, |interval| interval.high * 100.0)
         );
         list.push(Advice { change, gain: 0.0, interval: best.interval, measured: true });
     }
@@ -52,7 +72,7 @@ pub(super) fn advise(attribution: &Attribution, lines: &Lines<'_>, baseline: &Co
 
 /// The median over common rounds of how many more tokens per second `then` makes than `now`.
 fn gain(now: &Arms<'_>, then: &Arms<'_>, seed: u64) -> Option<(f64, Interval)> {
-    let in_round = |(round, now): (&u32, &&crate::record::DecodeStep)| {
+    let in_round = |(round, now): (&u32, &&DecodeStep)| {
         let then = time(then.get(round)?)?;
         (then > 0.0).then_some(time(now)? / then - 1.0)
     };
@@ -60,11 +80,11 @@ fn gain(now: &Arms<'_>, then: &Arms<'_>, seed: u64) -> Option<(f64, Interval)> {
     Some((stats::median(&gains)?, stats::bootstrap(&gains, seed, stats::median)?))
 }
 
-fn change(from: &Configuration, to: &Configuration) -> String {
+fn change(from: &DecodeStep, to: &DecodeStep) -> String {
     let mut changes = Vec::new();
-    if from.threads != to.threads {
-        changes.push(format!("{} instead of {}", Threads(to.threads), from.threads));
-    } else if from.cpus != to.cpus {
+    if from.step.threads != to.step.threads {
+        changes.push(format!("{} instead of {}", Threads(to.step.threads), from.step.threads));
+    } else if from.step.cpus != to.step.cpus {
         changes.push("other CPUs".to_owned());
     }
     if from.barrier != to.barrier {

@@ -91,27 +91,17 @@ struct Workload {
     placement: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Configuration {
-    threads: u32,
-    cpus: Vec<CpuId>,
-    barrier: String,
-    wait: Wait,
-    baseline: bool,
-}
-
 /// One arm in one round.
 type Arms<'a> = BTreeMap<u32, &'a DecodeStep>;
 
-/// The decode lines of one workload.
-#[derive(Default)]
-struct Lines<'a> {
-    roof: Arms<'a>,
-    configurations: BTreeMap<Configuration, BTreeMap<Arm, Arms<'a>>>,
-}
+/// The arms of one configuration.
+type Configuration<'a> = BTreeMap<Arm, Arms<'a>>;
 
-fn group(record: &Record) -> BTreeMap<Workload, Lines<'_>> {
-    let mut groups: BTreeMap<Workload, Lines<'_>> = BTreeMap::new();
+/// The configurations of one workload, by their number in the record.
+type Configurations<'a> = BTreeMap<u32, Configuration<'a>>;
+
+fn group(record: &Record) -> BTreeMap<Workload, Configurations<'_>> {
+    let mut groups: BTreeMap<Workload, Configurations<'_>> = BTreeMap::new();
     for line in &record.lines {
         let Line::Decode(step) = line else { continue };
         let workload = Workload {
@@ -121,19 +111,8 @@ fn group(record: &Record) -> BTreeMap<Workload, Lines<'_>> {
             slicing: step.slicing.clone(),
             placement: step.placement.to_string(),
         };
-        let lines = groups.entry(workload).or_default();
-        if step.arm == Arm::Roof {
-            lines.roof.insert(step.round, step);
-            continue;
-        }
-        let configuration = Configuration {
-            threads: step.step.threads,
-            cpus: step.step.cpus.clone(),
-            barrier: step.barrier.clone(),
-            wait: step.wait,
-            baseline: step.baseline,
-        };
-        lines.configurations.entry(configuration).or_default().entry(step.arm).or_default().insert(step.round, step);
+        let configuration = groups.entry(workload).or_default().entry(step.configuration).or_default();
+        configuration.entry(step.arm).or_default().insert(step.round, step);
     }
     groups
 }
@@ -146,22 +125,20 @@ fn time(step: &DecodeStep) -> Option<f64> {
 /// An attribution for each workload and set of threads that has all arms, sorted by name and threads.
 pub fn attributions(record: &Record) -> Vec<Attribution> {
     let seed = record.header.seed;
-    let groups = group(record);
     let mut list = Vec::new();
-    for (workload, lines) in &groups {
-        for (configuration, arms) in &lines.configurations {
-            let Some(measured) = parts::measure(&lines.roof, arms, seed) else { continue };
+    for configurations in group(record).values() {
+        for (number, arms) in configurations {
+            let Some(measured) = parts::measure(arms, seed) else { continue };
             let Some(sample) = arms.get(&Arm::Full).and_then(|arm| arm.values().next()) else { continue };
-            let steps: Vec<&DecodeStep> =
-                lines.roof.values().chain(arms.values().flat_map(BTreeMap::values)).copied().collect();
+            let steps: Vec<&DecodeStep> = arms.values().flat_map(BTreeMap::values).copied().collect();
             let mut attribution = Attribution {
-                model: workload.model.clone(),
-                quantization: workload.quantization.clone(),
-                threads: configuration.threads,
-                cpus: configuration.cpus.clone(),
-                barrier: configuration.barrier.clone(),
-                wait: configuration.wait,
-                baseline: configuration.baseline,
+                model: sample.model.clone(),
+                quantization: sample.quantization.clone(),
+                threads: sample.step.threads,
+                cpus: sample.step.cpus.clone(),
+                barrier: sample.barrier.clone(),
+                wait: sample.wait,
+                baseline: sample.baseline,
                 rounds: measured.rounds.len(),
                 tokens_per_s: (measured.full_ns > 0).then(|| 1e9 / measured.full_ns as f64),
                 bytes_per_token: sample.bytes_per_token,
@@ -174,15 +151,15 @@ pub fn attributions(record: &Record) -> Vec<Attribution> {
                 caveats: caveats(&steps),
                 verdict: Verdict::default(),
             };
-            let advice = if configuration.baseline {
-                advice::advise(&attribution, lines, configuration, seed)
-            } else {
-                Vec::new()
-            };
+            let advice =
+                if sample.baseline { advice::advise(&attribution, configurations, *number, seed) } else { Vec::new() };
             attribution.verdict = verdict::judge(&attribution, &measured, &steps, seed, advice);
             list.push(attribution);
         }
     }
+    let key =
+        |attribution: &Attribution| (attribution.model.clone(), attribution.quantization.clone(), attribution.threads);
+    list.sort_by_key(key);
     list
 }
 

@@ -91,8 +91,9 @@ pub(super) struct Measured {
 }
 
 /// The parts over all rounds that have roof, read, sync and full; `None` when no round has.
-pub(super) fn measure(roof: &Arms<'_>, arms: &BTreeMap<Arm, Arms<'_>>, seed: u64) -> Option<Measured> {
-    let (read, sync, full) = (arms.get(&Arm::Read)?, arms.get(&Arm::Sync)?, arms.get(&Arm::Full)?);
+pub(super) fn measure(arms: &BTreeMap<Arm, Arms<'_>>, seed: u64) -> Option<Measured> {
+    let [roof, read, sync, full] = [Arm::Roof, Arm::Read, Arm::Sync, Arm::Full].map(|arm| arms.get(&arm));
+    let (roof, read, sync, full) = (roof?, read?, sync?, full?);
     let in_round = |round: &u32| {
         let arm = |steps: &Arms<'_>| time(steps.get(round)?);
         Some(Round { roof: arm(roof)?, read: arm(read)?, sync: arm(sync)?, full: arm(full)? })

@@ -49,6 +49,14 @@ impl Limit {
         }
     }
 
+    /// Its name in tables and sentences, where the barrier itself is not told apart.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Limit::Skew => "waiting",
+            other => other.name(),
+        }
+    }
+
     /// What a token is limited by, in words.
     fn in_words(self) -> &'static str {
         match self {
@@ -69,15 +77,27 @@ impl Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// Inconclusive; or fewer than 7 rounds; or the token's time spread by more than 10 %.
+    /// Inconclusive; or fewer than 7 rounds; or the token's time spread by more than 10 % on one level; or the sum of the
+    /// parts is more than 3 % away from the median token.
     #[default]
     Low,
     /// Between the two.
     Medium,
-    /// At least 7 rounds on one level; the largest part's interval begins above 1.5 times the end of the second's; the
+    /// Arithmetic was replayed as well; at least 7 rounds on one level; the largest part's interval begins above 1.5 times the end of the second's; the
     /// token's time spread by at most 5 %; CPUs taken away for at most 1 % of the time; no doubt that it was memory that
     /// was read.
     High,
+}
+
+impl Confidence {
+    /// Its name in JSON and in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
 }
 
 /// What limits a token.
@@ -107,11 +127,13 @@ const SPREAD_HIGH: f64 = 0.05;
 /// which there is no verdict, and above which confidence is not high.
 const LOST_MOST: f64 = 0.05;
 const LOST_SURE: f64 = 0.01;
+/// Relative distance between the sum of the parts and the median token above which confidence is low.
+const GAP_LOW: f64 = 0.03;
 /// How far the largest part must be clear of the second for high confidence.
 const CLEAR: f64 = 1.5;
 
 /// Judges one attribution. `Inconclusive` when one of these holds, named in the sentence:
-/// fewer than 5 rounds; more threads than CPUs or than the quota; CPUs taken away for more than 5 % of the time; times
+/// fewer than 5 rounds; weights read again before the caches are through; more threads than CPUs or than the quota; CPUs taken away for more than 5 % of the time; times
 /// spread by more than 25 %; the two largest parts' intervals overlap; the machine moved between two levels, unless each
 /// level has 5 rounds and they agree.
 pub(super) fn judge(
@@ -139,6 +161,8 @@ pub(super) fn judge(
                 shares(attribution).replacen("of", "Of", 1)
             );
             let second = (attribution.rounds >= ROUNDS_LEAST).then_some(largest);
+            // What was measured while others took the CPUs is nothing to act on.
+            let advice = if lost > LOST_MOST { vec![Advice::again()] } else { advice };
             return Verdict { limit: Limit::Inconclusive, second, confidence: Confidence::Low, sentence, advice };
         }
     };
@@ -152,8 +176,12 @@ pub(super) fn judge(
         && levels.is_none()
         && full_spread <= SPREAD_HIGH
         && lost <= LOST_SURE
+        && attribution.parts.compute.is_some()
         && !attribution.caveats.iter().any(|tainted| cached(&tainted.worst));
-    let confidence = if attribution.rounds < ROUNDS_SURE || (full_spread > SPREAD_LOW && levels.is_none()) {
+    // Medians do not add up: where the sum of the parts is far from the median token, neither is firm.
+    let gap = attribution.full_ns as f64 / attribution.full_median_ns - 1.0;
+    let shaky = attribution.rounds < ROUNDS_SURE || (full_spread > SPREAD_LOW && levels.is_none());
+    let confidence = if shaky || gap.abs() > GAP_LOW {
         Confidence::Low
     } else if is_high {
         Confidence::High
@@ -163,6 +191,14 @@ pub(super) fn judge(
     let both =
         levels.map_or(String::new(), |levels| format!(" (the machine moved between two levels, {levels}: on both)"));
     let sentence = format!("{subject} is limited by {}{both}: {}", largest.in_words(), shares(attribution));
+    let sentence = if gap.abs() > GAP_LOW {
+        format!(
+            "{sentence} (The median token took {}: medians of parts do not add up.)",
+            span(attribution.full_median_ns)
+        )
+    } else {
+        sentence
+    };
     Verdict { limit: largest, second: Some(next), confidence, sentence, advice }
 }
 
@@ -193,6 +229,13 @@ fn doubt(attribution: &Attribution, lost: f64) -> Option<String> {
     }
     if let Some(caveat) = attribution.caveats.iter().map(|tainted| &tainted.worst).find(|caveat| crowded(caveat)) {
         return Some(format!("threads had to share CPUs ({caveat})"));
+    }
+    let in_cache = attribution.caveats.iter().find_map(|tainted| match tainted.worst {
+        Caveat::CacheResident { reuse_bytes, cache_bytes } if reuse_bytes <= cache_bytes => Some(&tainted.worst),
+        _ => None,
+    });
+    if let Some(caveat) = in_cache {
+        return Some(format!("it may not be memory that was read ({caveat})"));
     }
     (lost > LOST_MOST)
         .then(|| format!("CPUs were throttled, stolen or taken away for {:.0} % of the time", lost * 100.0))
@@ -266,17 +309,23 @@ fn shares(attribution: &Attribution) -> String {
         Limit::Exchange => "moving activations and single-thread phases".into(),
         other => other.in_words().into(),
     };
+    let (real, below): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(_, part)| part.ns >= 0);
+    let share = |part: &Part| format!("{} ({:.0} %)", span(part.ns as f64), 100.0 * part.ns as f64 / full);
     let mut verb = "go to";
-    let parts: Vec<String> = ranked
+    let real: Vec<String> = real
         .iter()
         .map(|(limit, part)| {
-            let ns = part.ns as f64;
-            let text = format!("{} ({:.0} %) {verb} {}", span(ns), 100.0 * ns / full, doing(*limit, *part));
+            let text = format!("{} {verb} {}", share(part), doing(*limit, *part));
             verb = "to";
             text
         })
         .collect();
-    format!("of {} a token, {}.", span(full), parts.join("; "))
+    let below: Vec<String> =
+        below.iter().map(|(limit, part)| format!("{} came out at {}", limit.noun(), share(part))).collect();
+    let unresolved =
+        if below.is_empty() { String::new() } else { format!("; not resolved here: {}", below.join(", ")) };
+    let missing = if attribution.parts.compute.is_some() { "" } else { " Arithmetic is not in it." };
+    format!("of {} a token, {}{unresolved}.{missing}", span(full), real.join("; "))
 }
 
 /// A time with its sign.

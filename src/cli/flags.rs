@@ -25,7 +25,7 @@ pub struct Common {
     #[arg(long, conflicts_with = "plan")]
     pub list: bool,
     /// Run each step once, checked and untimed
-    #[arg(long, conflicts_with_all = ["plan", "list"])]
+    #[arg(long, conflicts_with_all = ["plan", "list", "out", "format"])]
     pub verify: bool,
     /// Fewer sizes and samples
     #[arg(long, conflicts_with = "full")]

@@ -6,7 +6,7 @@ use crate::barrier::{Algorithm, Wait};
 use crate::caveat::Caveat;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, Operation, Store};
-use crate::machine::{Isa, IsaSet, Machine, RunLock};
+use crate::machine::{Isa, IsaSet, Machine, RunLock, host_name};
 use crate::memory::{Pages, Policy};
 use crate::plan::barrier::Spread;
 use crate::plan::latency::Protocol;
@@ -25,6 +25,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
+
+/// Load at the start above which somebody else is computing. It lags by a minute, so an earlier run counts too.
+const BUSY: f64 = 1.0;
 
 /// Carries out a measuring command.
 ///
@@ -61,11 +64,12 @@ pub fn run(request: &Request) -> Result<ExitCode> {
 
     let budget = common.time_budget.as_deref().map(time_budget).transpose()?;
     let labels = labels(common)?;
-    let lock = RunLock::take()?;
+    // What is not timed disturbs nobody's numbers more than any other program.
+    let lock = if common.verify { None } else { Some(RunLock::take()?) };
     let started = SystemTime::now();
     let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
     let precision = clock.precision();
-    let header = header(&machine, &isa, suite.seed, labels, &precision, &lock);
+    let header = header(&machine, &isa, suite.seed, labels, &precision, lock.as_ref());
     writer.append(&Line::Run(Box::new(header.clone())))?;
 
     let mut progress = Progress { clock, quiet: common.quiet };
@@ -94,7 +98,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
         Ok(())
     };
     let stop = Stop { signal: &signal, deadline: budget };
-    let mut context = Context { clock, stop, outcome: &mut outcome, verify: common.verify };
+    let mut context = Context { clock, stop, outcome: &mut outcome, clock_step: precision.step, verify: common.verify };
     run::run(&suite, &isa, &precision, &mut context)?;
 
     if let Some(reason) = stop.reason(clock.now()).filter(|_| signal_number(&signal) != 0 || !end.left_out.is_empty()) {
@@ -112,11 +116,11 @@ pub fn run(request: &Request) -> Result<ExitCode> {
         return Ok(status);
     }
     let record = Record { header, lines, complete: true, remarks: Vec::new() };
-    if let (Some(path), Format::Table) = (&path, format) {
+    let json = if request.is_run() { Json::Summary(path.clone()) } else { Json::Steps };
+    output::record(&record, format, json)?;
+    if let Some(path) = path {
         progress.say(&format!("record: {path}"));
     }
-    let json = if request.is_run() { Json::Summary(path) } else { Json::Steps };
-    output::record(&record, format, json)?;
     Ok(status)
 }
 
@@ -169,8 +173,14 @@ fn open_record(common: &Common, started: SystemTime) -> Result<Writer> {
         Some(path) => Writer::create(path),
         None => {
             let stamp = humantime::format_rfc3339_seconds(started).to_string().replace([':', '-'], "");
-            let name = format!("membar-{}-{stamp}.jsonl", file_name_part(&host()));
-            Writer::create(&PathBuf::from(name))
+            let stem = format!("membar-{}-{stamp}", file_name_part(&host_name()));
+            // Two runs may start in one second.
+            let names = (1..).map(|number| match number {
+                1 => PathBuf::from(format!("{stem}.jsonl")),
+                number => PathBuf::from(format!("{stem}-{number}.jsonl")),
+            });
+            let free = names.take(100).find(|name| !name.exists());
+            Writer::create(&free.unwrap_or_else(|| PathBuf::from(format!("{stem}.jsonl"))))
         }
     }
 }
@@ -180,22 +190,18 @@ fn file_name_part(host: &str) -> String {
     host.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
-fn host() -> String {
-    let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = read.trim();
-    if name.is_empty() { "unknown".to_owned() } else { name.to_owned() }
-}
-
 fn header(
     machine: &Machine,
     isa: &IsaSet,
     seed: u64,
     labels: BTreeMap<String, String>,
     precision: &Precision,
-    lock: &RunLock,
+    lock: Option<&RunLock>,
 ) -> RunHeader {
     let mut caveats = machine.caveats.clone();
-    caveats.extend(lock.not_locked().map(|reason| Caveat::NotLocked { reason: reason.to_owned() }));
+    // Later the load is also our own.
+    caveats.extend(machine.environment.load_1m.filter(|load| *load > BUSY).map(|load_1m| Caveat::Busy { load_1m }));
+    caveats.extend(lock.and_then(RunLock::not_locked).map(|reason| Caveat::NotLocked { reason: reason.to_owned() }));
     RunHeader {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -203,7 +209,7 @@ fn header(
         command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         started_utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         seed,
-        host: host(),
+        host: host_name(),
         cpu: CpuFacts {
             model_name: machine.cpu.model_name.clone(),
             vendor: machine.cpu.vendor.clone(),
@@ -362,7 +368,15 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             seed,
             preset,
         };
-        suite.latency = Some(plan::latency::plan(machine, &scope, &options));
+        let latency = plan::latency::plan(machine, &scope, &options);
+        if latency.pairs.is_empty() && !request.is_run() {
+            return Err(Error::usage(
+                "measure latency between CPUs",
+                format!("it takes two, and CPU {} is alone in scope", scope.set()),
+                format!("name two or more of {} with --cpus", machine.allowed_cpus),
+            ));
+        }
+        suite.latency = Some(latency);
     }
     if let Some(flags) = &request.barrier {
         let spreads = Spread::ALL.map(|spread| (spread.name(), spread));

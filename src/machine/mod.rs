@@ -139,6 +139,18 @@ impl Machine {
         self
     }
 
+    /// Bytes that a run may allocate on these nodes. Nodes that hold only a part of the memory bound it by their sizes;
+    /// all of them together do not, since some guests report nodes smaller than the memory that they have.
+    pub fn usable_memory_on(&self, nodes: &NodeSet) -> Option<Bytes> {
+        let usable = self.usable_memory();
+        if nodes.is_empty() || self.topology.memory_nodes().difference(nodes).is_empty() {
+            return usable;
+        }
+        let sizes = nodes.iter().map(|id| self.topology.node(id)?.memory_bytes.map(|bytes| bytes.0));
+        let sum = sizes.sum::<Option<u64>>().map(|bytes| Bytes(bytes.saturating_sub(reserve(bytes))));
+        sum.into_iter().chain(usable).min()
+    }
+
     /// Whether measurements on these facts mean anything. hwloc's binding calls succeed as no-ops on a foreign topology.
     pub fn is_this_system(&self) -> bool {
         self.source == Source::ThisSystem
@@ -148,8 +160,6 @@ impl Machine {
     /// less a reserve for everybody else. `None` when neither is known.
     /// For a foreign topology it is the memory of its nodes, less the reserve.
     pub fn usable_memory(&self) -> Option<Bytes> {
-        /// A guess: room for the page tables and for what else runs. The larger of this and 5 %.
-        const LEAST_RESERVE: u64 = 256 << 20;
         let bytes = if self.is_this_system() {
             let environment = &self.environment;
             let used = environment.memory_used_bytes.unwrap_or_default();
@@ -160,8 +170,14 @@ impl Machine {
             let sizes = self.topology.nodes.iter().map(|node| node.memory_bytes.map(|bytes| bytes.0));
             sizes.sum::<Option<u64>>().filter(|bytes| *bytes > 0)?
         };
-        Some(Bytes(bytes.saturating_sub(LEAST_RESERVE.max(bytes / 20))))
+        Some(Bytes(bytes.saturating_sub(reserve(bytes))))
     }
+}
+
+/// What a run leaves of this much memory, a guess: room for the page tables and for what else runs.
+fn reserve(bytes: u64) -> u64 {
+    const LEAST: u64 = 256 << 20;
+    LEAST.max(bytes / 20)
 }
 
 impl Source {
@@ -200,6 +216,11 @@ fn affinity() -> Option<CpuSet> {
             cpus.or_else(thread_affinity)
         })
         .clone()
+}
+
+/// The name of this host; `unknown` where the system does not tell.
+pub fn host_name() -> String {
+    sysfs::text("/proc/sys/kernel/hostname").unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// CPUs on which the calling thread may run now; empty when the system does not tell.
@@ -250,6 +271,15 @@ mod tests {
         assert_eq!(machine.usable_memory(), Some(Bytes(0)));
         machine.environment = Environment::default();
         assert_eq!(machine.usable_memory(), None);
+    }
+
+    #[test]
+    fn a_part_of_the_nodes_bounds_memory_by_its_size() {
+        let machine = Machine::from_source("synthetic:\"numa:2(memory=10000000000) core:2 pu:1\"").unwrap();
+        let on = |nodes: &str| machine.usable_memory_on(&nodes.parse().unwrap());
+        assert_eq!(on("1"), Some(Bytes(9_500_000_000)));
+        assert_eq!(on("0-1"), Some(Bytes(19_000_000_000)));
+        assert_eq!(on(""), machine.usable_memory());
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Barriers: which algorithm on which threads, waiting how.
 
-use super::latency::Class;
-use super::{Needs, Preset, Scope, ThreadList, standing_caveats};
+use super::{Class, Domains, Needs, Preset, Scope, ThreadList, standing_caveats};
 use crate::barrier::{Algorithm, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Topology};
 use crate::units::{Bytes, CpuId};
 use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -172,10 +172,11 @@ fn thread_sets(
         Some(list) => list.resolve(cpus, cpus * OVERSUBSCRIPTION)?,
         None => scope.natural_threads(topology, quick),
     };
+    let domains = Domains::of(topology);
     let mut sets: Vec<(Spread, Vec<CpuId>)> = Vec::new();
     for &threads in &counts {
         let set = scope.compact(threads);
-        sets.push((if scope.given { Spread::Given } else { compact_spread(topology, &set) }, set));
+        sets.push((if scope.given { Spread::Given } else { compact_spread(&domains, &set) }, set));
     }
     if !scope.given {
         if let Some(siblings) = first_siblings(topology, scope) {
@@ -195,35 +196,30 @@ fn thread_sets(
             }
         }
     }
-    // Two names for one set of CPUs are one measurement; the first name is the tighter one.
-    let mut distinct: Vec<(Spread, Vec<CpuId>)> = Vec::new();
-    for (spread, set) in sets {
-        let mut sorted = set.clone();
-        sorted.sort_unstable();
-        let known = distinct.iter().any(|(_, other)| {
-            let mut other = other.clone();
-            other.sort_unstable();
-            other == sorted
-        });
-        if !known {
-            distinct.push((spread, set));
-        }
-    }
     for spread in &options.spreads {
-        if !distinct.iter().any(|(formed, _)| formed == spread) {
+        if !sets.iter().any(|(formed, _)| formed == spread) {
             let reason = "this machine, or the CPUs in scope, cannot form it with these thread counts".to_owned();
             left_out.push(LeftOut { what: format!("spread {}", spread.name()), reason });
         }
     }
-    distinct.retain(|(spread, _)| options.spreads.is_empty() || options.spreads.contains(spread));
+    sets.retain(|(spread, _)| options.spreads.is_empty() || options.spreads.contains(spread));
+    // Two names for one set of CPUs are one measurement; the first name is the tighter one.
+    let mut distinct: Vec<(Spread, Vec<CpuId>)> = Vec::new();
+    let mut seen: BTreeSet<Vec<CpuId>> = BTreeSet::new();
+    for (spread, set) in sets {
+        let mut sorted = set.clone();
+        sorted.sort_unstable();
+        if seen.insert(sorted) {
+            distinct.push((spread, set));
+        }
+    }
     Ok(distinct)
 }
 
 /// The tightest domain that holds all these CPUs.
-fn compact_spread(topology: &Topology, set: &[CpuId]) -> Spread {
-    let widest = set.iter().map(|cpu| Class::of(topology, set[0], *cpu)).max().unwrap_or(Class::Machine);
-    match widest {
-        // A single CPU, or several threads on it, are inside one cache.
+fn compact_spread(domains: &Domains, set: &[CpuId]) -> Spread {
+    match domains.shared(set) {
+        // One thread, or several on one CPU, are spread over nothing: they count with the caches.
         Class::Smt if set.iter().all(|cpu| *cpu == set[0]) => Spread::L3,
         Class::Smt => Spread::Smt,
         Class::L3 => Spread::L3,
@@ -267,5 +263,50 @@ impl Plan {
         let sampling = f64::from(self.samples + 1) * self.sample_least_ns as f64 * 1.5e-9;
         let estimated_s = self.steps.iter().map(|step| sampling + START_S * step.cpus.len() as f64).sum();
         Needs { memory_bytes: Bytes(0), estimated_s }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sets(description: &str, options: &Options) -> Vec<(Spread, usize)> {
+        let machine = Machine::from_source(&format!("synthetic:{description}")).unwrap();
+        let scope = Scope::new(&machine, None, None).unwrap();
+        let plan = plan(&machine, &scope, options).unwrap();
+        plan.steps.iter().map(|step| (step.spread, step.cpus.len())).collect()
+    }
+
+    #[test]
+    fn spreads_have_the_name_of_the_tightest_domain() {
+        let central = || Options { algorithms: vec![Algorithm::Central], ..Options::default() };
+        let chiplets = sets("pack:2 [numa] l3:2 core:4 pu:2", &central());
+        for expected in [
+            (Spread::L3, 4),
+            (Spread::Node, 8),
+            (Spread::All, 16),
+            (Spread::Smt, 2),
+            (Spread::ScatterL3, 4),
+            (Spread::ScatterNode, 4),
+        ] {
+            assert!(chiplets.contains(&expected), "{expected:?} in {chiplets:?}");
+        }
+        // One cache over three nodes.
+        let clusters = sets("pack:2 l3:1 group:3 [numa] core:4 pu:1", &central());
+        assert!(clusters.contains(&(Spread::Node, 4)) && clusters.contains(&(Spread::L3, 12)), "{clusters:?}");
+        // A set with two names is there under the one that was asked for.
+        let sockets = Options { spreads: vec![Spread::ScatterSocket], ..central() };
+        let asked = sets("pack:2 [numa] l3:1 core:4 pu:1", &sockets);
+        assert!(asked.contains(&(Spread::ScatterSocket, 2)), "{asked:?}");
+    }
+
+    #[test]
+    fn more_threads_than_cpus_are_labelled_and_bounded() {
+        let machine = Machine::from_source("synthetic:core:2 pu:1").unwrap();
+        let scope = Scope::new(&machine, None, None).unwrap();
+        let with = |threads: &str| Options { threads: Some(threads.parse().unwrap()), ..Options::default() };
+        let four = plan(&machine, &scope, &with("4")).unwrap();
+        assert!(four.steps.iter().all(|step| step.caveats.contains(&Caveat::Oversubscribed { threads: 4, cpus: 2 })));
+        assert!(plan(&machine, &scope, &with("17")).unwrap_err().to_string().contains("17 threads"));
     }
 }

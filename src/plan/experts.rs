@@ -204,7 +204,7 @@ impl Plan {
         let mut left_out = Vec::new();
         let mut refusal = None;
         for choice in chosen(&options.models) {
-            match model_plan(machine, options, &choice, cache_bytes, &cache_caveat) {
+            match model_plan(machine, options, &choice, &memory_nodes, cache_bytes, &cache_caveat) {
                 Ok(plan) => models.push(plan),
                 Err(error) if error.kind() == crate::error::Kind::Refused => {
                     left_out.push(LeftOut { what: format!("decode {}", choice.model), reason: error.to_string() });
@@ -287,6 +287,7 @@ fn model_plan(
     machine: &Machine,
     options: &Options,
     choice: &ModelChoice,
+    memory_nodes: &NodeSet,
     cache_bytes: Bytes,
     cache_caveat: &Option<Caveat>,
 ) -> Result<ModelPlan> {
@@ -302,7 +303,7 @@ fn model_plan(
         Preset::Default | Preset::Full => Bytes(4 << 30),
     });
     let least = Layout::new(&token, at_least, Bytes(0));
-    let usable = machine.usable_memory();
+    let usable = machine.usable_memory_on(memory_nodes);
     if let Some(usable) = usable.filter(|usable| *usable < least.resident_bytes) {
         return Err(Error::refused(
             format!("hold the weights of {} {} in memory", model.name, quantization.name),

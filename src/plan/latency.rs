@@ -1,8 +1,8 @@
 //! Core-to-core latency: which pairs, by which protocol, in which order.
 
-use super::{Needs, Preset, Scope};
+use super::{Class, Domains, Needs, Preset, Scope};
 use crate::caveat::LeftOut;
-use crate::machine::{Machine, Pu, Topology};
+use crate::machine::{Machine, Pu};
 use crate::units::{Bytes, CpuId};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -77,58 +77,6 @@ pub struct Pair {
     pub class: Class,
 }
 
-/// The closest thing that two CPUs share, as reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// A core.
-    Smt,
-    /// A last-level cache.
-    L3,
-    /// A NUMA node.
-    Node,
-    /// A package.
-    Socket,
-    /// Nothing but the machine.
-    Machine,
-}
-
-impl Class {
-    /// Its name in records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Smt => "smt",
-            Class::L3 => "l3",
-            Class::Node => "node",
-            Class::Socket => "socket",
-            Class::Machine => "machine",
-        }
-    }
-
-    /// What two CPUs share.
-    pub fn of(topology: &Topology, a: CpuId, b: CpuId) -> Class {
-        match (topology.pu(a), topology.pu(b)) {
-            (Some(a), Some(b)) => Class::of_pus(a, b),
-            _ => Class::Machine,
-        }
-    }
-
-    fn of_pus(a: &Pu, b: &Pu) -> Class {
-        let same = |x: Option<u32>, y: Option<u32>| x.is_some() && x == y;
-        if a.core == b.core {
-            Class::Smt
-        } else if same(a.last_level_cache, b.last_level_cache) {
-            Class::L3
-        } else if a.node.is_some() && a.node == b.node {
-            Class::Node
-        } else if same(a.package, b.package) {
-            Class::Socket
-        } else {
-            Class::Machine
-        }
-    }
-}
-
 /// Plans every pair of cores in scope, and the hardware threads of each core with each other. Beyond the preset's number
 /// of pairs a seeded choice is taken that has every class in it.
 pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Plan {
@@ -142,11 +90,12 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Plan {
     let (cores, siblings) = pus.split_at(scope.cores);
     let mut random = fastrand::Rng::with_seed(options.seed);
 
+    let domains = Domains::of(topology);
     let mut by_class: BTreeMap<Class, Vec<(CpuId, CpuId)>> = BTreeMap::new();
     let mut total = 0usize;
     for (index, a) in cores.iter().enumerate() {
         for b in &cores[index + 1..] {
-            by_class.entry(Class::of_pus(a, b)).or_default().push((a.id, b.id));
+            by_class.entry(domains.shared(&[a.id, b.id])).or_default().push((a.id, b.id));
             total += 1;
         }
     }
@@ -168,9 +117,13 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Plan {
     }
     random.shuffle(&mut pairs);
     let skipped = total - pairs.len();
-    let left_out = (skipped > 0).then(|| LeftOut {
+    let too_many = (skipped > 0).then(|| LeftOut {
         what: format!("{skipped} of {total} pairs"),
         reason: format!("the preset takes about {most}, chosen at random from every class"),
+    });
+    let none = (total == 0).then(|| LeftOut {
+        what: "latency between CPUs".into(),
+        reason: format!("it takes two, and CPU {} is alone in scope", scope.set()),
     });
     Plan {
         // A short list affords long samples; a long one must end.
@@ -178,7 +131,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Plan {
         pairs,
         protocols: if options.protocols.is_empty() { Protocol::ALL.to_vec() } else { options.protocols.clone() },
         samples: options.samples.unwrap_or(15),
-        left_out: left_out.into_iter().collect(),
+        left_out: too_many.into_iter().chain(none).collect(),
     }
 }
 

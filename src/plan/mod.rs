@@ -1,12 +1,14 @@
 //! What will be measured, and by which rules: pure functions of the machine and the options. A plan can be printed.
 
 pub mod barrier;
+mod domain;
 pub mod experts;
 pub mod latency;
 mod scope;
 pub mod stream;
 mod threads;
 
+pub use domain::{Class, Domains};
 pub use scope::Scope;
 pub use threads::ThreadList;
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Kernel, Operation, Row, Store};
 use crate::machine::{Isa, IsaSet, Machine};
 use crate::memory::{Line, Pages, Policy};
-use crate::units::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
+use crate::units::{Bytes, CpuId, NodeId, NodeSet};
 use serde::{Serialize, Serializer};
 
 /// Arrays are at least this many times the sum of the last-level caches: McCalpin's rule for STREAM.
@@ -102,7 +102,7 @@ fn row_names<S: Serializer>(rows: &[&'static Row], serializer: S) -> std::result
 /// # Errors
 /// When nothing can run, the thread counts do not fit, or the arrays do not fit into memory.
 pub fn plan(machine: &Machine, scope: &Scope, isa: &IsaSet, options: &Options) -> Result<Plan> {
-    let (kernels, left_out) = choose_kernels(isa, options)?;
+    let (kernels, mut left_out) = choose_kernels(isa, options)?;
     let arrays =
         kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(1);
     let counts = match &options.threads {
@@ -111,7 +111,7 @@ pub fn plan(machine: &Machine, scope: &Scope, isa: &IsaSet, options: &Options) -
     };
 
     let mut groups = Vec::new();
-    let whole = size_arrays(machine, "machine", &scope.set(), arrays, options)?;
+    let whole = size_arrays(machine, "machine", scope, arrays, options)?;
     for threads in counts {
         groups.push(group(machine, scope, "machine".into(), scope.compact(threads), &whole, options));
     }
@@ -119,14 +119,23 @@ pub fn plan(machine: &Machine, scope: &Scope, isa: &IsaSet, options: &Options) -
     let nodes: Vec<NodeId> = scope.nodes.iter().collect();
     if nodes.len() > 1 && options.threads.is_none() {
         for node in nodes {
-            let own = machine.topology.node(node).map(|node| node.cpus.intersection(&scope.set())).unwrap_or_default();
-            if own.is_empty() {
-                continue;
-            }
             let name = format!("node {node}");
-            let local = Scope::new(machine, Some(&own), Some(&NodeSet::from_iter([node])))?;
-            let arrays = size_arrays(machine, &name, &own, arrays, options)?;
-            groups.push(group(machine, &local, name, local.compact(local.cores as u32), &arrays, options));
+            // A node without CPUs (HBM, CXL) is read from those next to it.
+            let near = machine.topology.node(node).map(|node| {
+                let cpus = if node.cpus.is_empty() { &node.near_cpus } else { &node.cpus };
+                cpus.intersection(&scope.set())
+            });
+            let Some(cpus) = near.filter(|cpus| !cpus.is_empty()) else {
+                left_out.push(LeftOut { what: name, reason: "no CPU in scope is in it or next to it".into() });
+                continue;
+            };
+            let local = Scope::new(machine, Some(&cpus), Some(&NodeSet::from_iter([node])))?;
+            match size_arrays(machine, &name, &local, arrays, options) {
+                Ok(arrays) => {
+                    groups.push(group(machine, &local, name, local.compact(local.cores as u32), &arrays, options));
+                }
+                Err(error) => left_out.push(LeftOut { what: name, reason: error.to_string() }),
+            }
         }
     }
     Ok(Plan {
@@ -185,8 +194,9 @@ struct Arrays {
     caveats: Vec<Caveat>,
 }
 
-fn size_arrays(machine: &Machine, name: &str, cpus: &CpuSet, arrays: u64, options: &Options) -> Result<Arrays> {
-    let (cache, unknown) = cache_sum(&machine.topology, cpus);
+fn size_arrays(machine: &Machine, name: &str, scope: &Scope, arrays: u64, options: &Options) -> Result<Arrays> {
+    let cpus = scope.set();
+    let (cache, unknown) = cache_sum(&machine.topology, &cpus);
     let mut caveats: Vec<Caveat> = unknown.into_iter().collect();
     let least = Bytes((cache.0.saturating_mul(ARRAY_PER_CACHE)).max(ARRAY_LEAST).next_multiple_of(ARRAY_GRAIN));
     let bytes = match options.size {
@@ -197,7 +207,16 @@ fn size_arrays(machine: &Machine, name: &str, cpus: &CpuSet, arrays: u64, option
         caveats.push(Caveat::CacheResident { reuse_bytes: bytes, cache_bytes: cache });
     }
     let asked = bytes.0.saturating_mul(arrays);
-    match machine.usable_memory() {
+    let pool = machine.environment.free_2m_pages.map(|pages| Bytes(pages << 21));
+    if let (Some(Pages::Huge2M), Some(pool)) = (options.pages, pool.filter(|pool| pool.0 < asked)) {
+        let pages = arrays * bytes.0.div_ceil(2 << 20);
+        return Err(Error::refused(
+            format!("plan arrays for the {name}"),
+            format!("{arrays} arrays of {bytes} in 2 MiB pages are {}, and the pool has {pool} free", Bytes(asked)),
+            format!("reserve them with `sysctl vm.nr_hugepages={pages}`"),
+        ));
+    }
+    match machine.usable_memory_on(&scope.nodes) {
         Some(usable) if asked > usable.0 => {
             return Err(Error::refused(
                 format!("plan arrays for the {name}"),

@@ -288,6 +288,8 @@ pub struct DecodeStep {
     pub arm: Arm,
     /// Which round, from 0.
     pub round: u32,
+    /// Arms with the same number belong together: one thread count, one barrier, and the roof they are compared with.
+    pub configuration: u32,
     /// Whether this is the configuration that an engine would take by default; the others are changes that were tried.
     pub baseline: bool,
     /// Weight bytes of one token.

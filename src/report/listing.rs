@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use crate::machine::IsaSet;
 use crate::plan::latency::Protocol;
 use crate::units::Bytes;
-use crate::workload;
+use crate::workload::{self, Engine};
 
 /// The kernel table.
 pub fn kernels(isa: &IsaSet) -> Document {
@@ -60,18 +60,22 @@ pub fn protocols() -> Document {
 pub fn models(listing: &workload::Listing) -> Document {
     let mut document = Document::default();
     document.heading("Models");
-    let mut table =
-        Table::new(["model", "quantization", "file", "read a token", "barriers a token (llama.cpp, ik_llama.cpp)"]);
+    let mut table = Table::new(["model", "quantization", "file", "read a token"]);
+    let engines = Engine::ALL.map(Engine::name);
+    for engine in engines {
+        table.column(format!("barriers in {engine}"));
+    }
     for model in &listing.models {
         for quantization in &model.quantizations {
-            let barriers: Vec<String> = model.barriers_per_token.values().map(ToString::to_string).collect();
-            table.row(vec![
+            let mut row = vec![
                 model.name.to_owned(),
                 quantization.name.to_owned(),
                 Bytes(quantization.file_bytes).to_string(),
                 Bytes(quantization.read_bytes_per_token).to_string(),
-                barriers.join(", "),
-            ]);
+            ];
+            let barriers = |engine| model.barriers_per_token.get(engine).map_or("–".into(), ToString::to_string);
+            row.extend(engines.map(barriers));
+            table.row(row);
         }
     }
     document.table(table);

@@ -1,7 +1,8 @@
 //! A record as tables: bandwidth, latency, barriers, decode, verdict.
 
+use super::plan::by_reason;
 use super::{Document, Table, summary};
-use crate::attribute::{self, Attribution};
+use crate::attribute::{self, Attribution, Limit};
 use crate::machine::Topology;
 use crate::record::{BarrierStep, CoreLatencyStep, Line, Record, StreamStep};
 use crate::stats;
@@ -187,6 +188,10 @@ fn matrix<'a>(protocol: &str, steps: impl Iterator<Item = &'a &'a CoreLatencySte
         }
     }
     if cpus.len() > MATRIX_CPUS {
+        document.paragraph(format!(
+            "The matrix of {} CPUs by {protocol} does not fit here: `membar report RECORD --format csv` has every pair.",
+            cpus.len()
+        ));
         return;
     }
     let mut table = Table::new([format!("{protocol}, ns").as_str()]);
@@ -231,7 +236,7 @@ fn barriers(record: &Record, document: &mut Document) {
     if columns.len() <= 6 {
         let mut table = Table::new(["algorithm", "wait"]);
         for (threads, spread) in &columns {
-            table.column(format!("{threads} in {spread}"));
+            table.column(format!("{}, {spread}", Threads(*threads)));
         }
         for (algorithm, wait) in rows {
             let mut cells = vec![algorithm.to_owned(), wait.clone()];
@@ -316,7 +321,7 @@ fn decode(record: &Record, document: &mut Document) {
             part(&parts.reach),
             part(&parts.skew),
             part(&parts.exchange),
-            attribution.verdict.limit.name().to_owned(),
+            attribution.verdict.limit.noun().to_owned(),
             attribution.rounds.to_string(),
         ]);
     }
@@ -332,13 +337,24 @@ fn decode(record: &Record, document: &mut Document) {
 fn verdict(record: &Record, attributions: &[Attribution], document: &mut Document) {
     let Some(overall) = attribute::overall(record) else { return };
     document.heading("Verdict");
-    document.paragraph(overall.verdict.sentence.clone());
+    let with_confidence = |attribution: &Attribution| {
+        let verdict = &attribution.verdict;
+        match verdict.limit {
+            Limit::Inconclusive => verdict.sentence.clone(),
+            _ => format!("{} (Confidence: {}.)", verdict.sentence, verdict.confidence.name()),
+        }
+    };
+    document.paragraph(with_confidence(&overall));
     for advice in &overall.verdict.advice {
-        let how = if advice.measured { "measured" } else { "predicted" };
-        document.paragraph(format!("→ {} ({how} {:+.1} %)", advice.change, advice.gain * 100.0));
+        let gain = match (advice.measured, advice.gain) {
+            (_, 0.0) => String::new(),
+            (true, gain) => format!(" (measured {:+.1} %)", gain * 100.0),
+            (false, gain) => format!(" (predicted {:+.1} %)", gain * 100.0),
+        };
+        document.paragraph(format!("→ {}{gain}", advice.change));
     }
     for other in attributions.iter().filter(|other| other.baseline && other.model != overall.model) {
-        document.paragraph(format!("Also: {}", other.verdict.sentence));
+        document.paragraph(format!("Also: {}", with_confidence(other)));
     }
 }
 
@@ -349,13 +365,7 @@ fn remarks(record: &Record, document: &mut Document) {
         if end.outcome != "complete" {
             remarks.push(format!("the run ended early: {}", end.outcome));
         }
-        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
-        for left in &end.left_out {
-            match by_reason.iter_mut().find(|(reason, _)| *reason == left.reason) {
-                Some((_, what)) => what.push(&left.what),
-                None => by_reason.push((&left.reason, vec![&left.what])),
-            }
-        }
+        let by_reason = by_reason(&end.left_out);
         remarks.extend(by_reason.iter().map(|(reason, what)| format!("not measured ({reason}): {}", what.join(", "))));
         remarks.extend(end.failures.iter().map(|failure| format!("failed: {failure}")));
         remarks.push(format!("took {}", Nanos(end.elapsed_ns)));

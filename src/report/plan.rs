@@ -36,7 +36,7 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         document.heading(format!("Barriers: {} steps, {} samples each", plan.steps.len(), plan.samples));
         let mut sets: Vec<(u32, &str, String, Vec<&str>)> = Vec::new();
         for step in &plan.steps {
-            let cpus = step.cpus.iter().copied().collect::<CpuSet>().to_string();
+            let cpus = short(&step.cpus.iter().copied().collect());
             let (threads, spread) = (step.cpus.len() as u32, step.spread.name());
             match sets.iter_mut().find(|set| (set.0, set.1, &set.2) == (threads, spread, &cpus)) {
                 Some(set) if set.3.contains(&step.algorithm.name()) => {}
@@ -61,7 +61,7 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
             table.row(vec![
                 group.scope.clone(),
                 group.cpus.len().to_string(),
-                format!("{cpus}{mark}"),
+                format!("{}{mark}", short(&cpus)),
                 group.array_bytes.to_string(),
                 plan.arrays().to_string(),
                 group.cache_bytes.to_string(),
@@ -96,7 +96,7 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
             let baseline = if configuration.baseline { ", baseline" } else { "" };
             sets.row(vec![
                 configuration.cpus.len().to_string(),
-                format!("{cpus}{mark}"),
+                format!("{}{mark}", short(&cpus)),
                 format!("{}{baseline}", configuration.barrier.name()),
                 configuration.wait.to_string(),
                 arms.join(", "),
@@ -108,8 +108,31 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
     document
 }
 
-fn left_out(left_out: &[LeftOut], document: &mut Document) {
+/// A CPU list that fits a table; all of it is in `--format json`.
+fn short(cpus: &CpuSet) -> String {
+    const WIDTH: usize = 40;
+    let list = cpus.to_string();
+    if list.len() <= WIDTH {
+        return list;
+    }
+    let end = list[..WIDTH].rfind(',').unwrap_or(WIDTH);
+    format!("{},… ({} CPUs)", &list[..end], cpus.len())
+}
+
+/// What was left out, by the reason.
+pub(super) fn by_reason(left_out: &[LeftOut]) -> Vec<(&str, Vec<&str>)> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for left in left_out {
-        document.paragraph(format!("Left out: {}: {}", left.what, left.reason));
+        match reasons.iter_mut().find(|(reason, _)| *reason == left.reason) {
+            Some((_, what)) => what.push(&left.what),
+            None => reasons.push((&left.reason, vec![&left.what])),
+        }
+    }
+    reasons
+}
+
+fn left_out(left_out: &[LeftOut], document: &mut Document) {
+    for (reason, what) in by_reason(left_out) {
+        document.paragraph(format!("Left out ({reason}): {}", what.join(", ")));
     }
 }

@@ -153,9 +153,17 @@ fn caches(machine: &Machine, within: &CpuSet) -> Vec<Item> {
                 |other: &&Cache| other.level < last.level && other.cpus.first().is_some_and(|cpu| cpus.contains(cpu));
             topology.caches.iter().filter(inside).collect()
         });
-        if let Some(inner) = below.first() {
-            let times = if below.len() > 1 { format!("{} × ", below.len()) } else { String::new() };
-            let _ = write!(shape, ", {times}{}", size(inner));
+        let mut inner: Vec<(String, usize)> = Vec::new();
+        for cache in below {
+            let size = size(cache);
+            match inner.iter_mut().find(|(known, _)| *known == size) {
+                Some((_, times)) => *times += 1,
+                None => inner.push((size, 1)),
+            }
+        }
+        for (size, times) in inner {
+            let times = if times > 1 { format!("{times} × ") } else { String::new() };
+            let _ = write!(shape, ", {times}{size}");
         }
         if cache.is_some_and(|cache| cache.cpus.len() > cpus.len()) {
             shape.push_str(", shared with CPUs outside");

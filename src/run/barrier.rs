@@ -9,9 +9,10 @@ use crate::plan::barrier::{Plan, Step as Planned};
 use crate::record::{BarrierStep, Line, Step};
 use crate::stats;
 use crate::units::{Bytes, Nanos, Threads};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Longest that one oversubscribed step may take: an episode may cost a scheduler's time slice for every thread.
+/// After this an oversubscribed step takes no new sample: an episode may cost a scheduler's time slice for every thread.
 const OVERSUBSCRIBED_NS: u64 = 500_000_000;
 
 /// Measures a barrier plan.
@@ -59,21 +60,18 @@ impl WithBarrier for Measurement<'_, '_> {
 
         let outcome = team::run(&planned.cpus, context.clock, |mut seat| {
             let mut member = barrier.member(seat.index);
-            let early = verify(&seat, barrier, &mut member, &entered);
             let start = seat.now();
-            let episodes = calibrate::units(&mut seat, Nanos(plan.sample_least_ns), |seat, episodes| {
+            let early = verify(&seat, barrier, &mut member, &entered);
+            let clock = seat.clock;
+            let late = move |now: Nanos| stop.reason(now).is_some() || now.0 - start.0 >= bound.0;
+            let episodes = calibrate::units(&mut seat, Nanos(plan.sample_least_ns), late, |seat, episodes| {
                 let (start, finish) = batch(seat, barrier, &mut member, episodes);
                 Nanos(finish.0 - start.0)
             });
             let mut spans = Vec::with_capacity(samples as usize);
             for sample in 0..samples {
-                let clock = seat.clock;
                 // One sample is taken whatever it costs: without it the step says nothing.
-                let decide = || {
-                    let now = clock.now();
-                    sample == 0 || (stop.reason(now).is_none() && now.0 - start.0 < bound.0)
-                };
-                if !seat.go_on(decide) {
+                if !seat.go_on(|| sample == 0 || !late(clock.now())) {
                     break;
                 }
                 spans.push(batch(&seat, barrier, &mut member, episodes));
@@ -109,6 +107,7 @@ impl WithBarrier for Measurement<'_, '_> {
             per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
             disturbance: outcome.disturbance,
         };
+        step.caveats.extend(spans::too_short(&step, context.clock_step));
         // Alone, a thread waits for nobody, and there are no levels to tell apart.
         let levels = stats::two_levels(&stats::unit_times(&step)).filter(|_| step.threads > 1);
         if let Some((low_ns, high_ns)) = levels {
@@ -134,7 +133,8 @@ fn batch<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, episo
     seat.meet();
     let start = seat.now();
     for _ in 0..episodes {
-        barrier.wait(member);
+        // Hidden from the compiler, which would see that a thread alone waits for nobody and drop the loop.
+        barrier.wait(black_box(&mut *member));
     }
     (start, seat.now())
 }

@@ -27,6 +27,8 @@ const SLICING: &str = "static";
 const ROUND_STRIDE: usize = 17;
 /// Most tokens in a sample, whatever the clock says: 20 ms of a token of 2 µs, shorter than any in the catalogue.
 const TOKENS_MOST: u64 = 10_000;
+/// Longest that nothing is said while rounds go on.
+const SILENCE: Nanos = Nanos(10_000_000_000);
 /// Pages whose place is asked for in a check.
 const PLACEMENT_SAMPLE: usize = 256;
 
@@ -224,6 +226,7 @@ impl Session<'_> {
             places: &replay.places,
             picks: &replay.picks,
             parts,
+            long_slices: arm == Arm::Roof,
             first_token,
             tokens,
         };
@@ -281,8 +284,18 @@ impl Session<'_> {
     fn measure(&self, replay: &Replay<'_>, context: &mut Context<'_>) -> Result<()> {
         let plan = self.plan;
         let expected = self.expected(replay);
-        let mut jobs = Vec::new();
-        for configuration in &plan.configurations {
+        let Some(baseline) = plan.configurations.iter().find(|configuration| configuration.baseline) else {
+            return Ok(());
+        };
+        let (roof_cpus, roof_time) = match self.roof(replay, baseline.into(), context) {
+            Ok(roof) => roof,
+            Err(error) => return (context.outcome)(Outcome::Failed(error)),
+        };
+        // Arms that are compared with each other stand in one block and run back to back: all arms of a thread count, and
+        // with the baseline's the changes that were planned for its threads.
+        let mut blocks: Vec<Vec<Job<'_>>> = Vec::new();
+        let mut changes = Vec::new();
+        for (index, configuration) in plan.configurations.iter().enumerate() {
             if context.stop_reason().is_some() {
                 return self.stopped(replay, 0, context);
             }
@@ -293,42 +306,48 @@ impl Session<'_> {
             // The arms that are subtracted from each other have the same tokens; the fastest of them must last long enough.
             let streaming = configuration.arms.iter().zip(&times).filter(|(arm, _)| **arm != Arm::Barrier);
             let fastest = streaming.map(|(_, time)| *time).min().unwrap_or(Nanos(1));
+            let job = |arm: Arm, time: Nanos| {
+                let threads = match arm {
+                    Arm::Roof => Threads { cpus: &roof_cpus, ..configuration.into() },
+                    _ => configuration.into(),
+                };
+                Job { configuration: index as u32, threads, arm, tokens: self.tokens(time), of: configuration }
+            };
+            let mut jobs: Vec<Job<'_>> = Vec::new();
             for (arm, time) in configuration.arms.iter().zip(&times) {
-                let time = if *arm == Arm::Barrier { *time } else { fastest };
-                let tokens = self.tokens(time);
-                let (threads, arm, baseline) = (Threads::from(configuration), *arm, configuration.baseline);
-                jobs.push(Job { threads, arm, tokens, baseline, caveats: &configuration.caveats });
+                jobs.push(job(*arm, if *arm == Arm::Barrier { *time } else { fastest }));
+            }
+            if configuration.arms.contains(&Arm::Read) {
+                jobs.push(job(Arm::Roof, roof_time.min(fastest)));
+                blocks.push(jobs);
+            } else {
+                changes.extend(jobs);
             }
         }
-        // The roof belongs to the baseline, whose barrier it names and does not use.
-        let Some(baseline) = plan.configurations.iter().find(|configuration| configuration.baseline) else {
-            return Ok(());
-        };
-        let (cpus, time) = match self.roof(replay, baseline.into(), context) {
-            Ok(roof) => roof,
-            Err(error) => return (context.outcome)(Outcome::Failed(error)),
-        };
-        let same = plan.configurations.iter().find(|configuration| configuration.cpus == cpus);
-        jobs.push(Job {
-            threads: Threads { cpus: &cpus, ..baseline.into() },
-            arm: Arm::Roof,
-            tokens: self.tokens(time),
-            baseline: true,
-            caveats: same.map_or(&[], |configuration| &configuration.caveats),
-        });
+        let is_baseline = |block: &&mut Vec<Job<'_>>| block.iter().any(|job| job.of.baseline);
+        if let Some(block) = blocks.iter_mut().find(is_baseline) {
+            block.append(&mut changes);
+        }
 
         let mut random = fastrand::Rng::with_seed(replay.seed);
         let start = context.clock.now();
+        let mut said = start;
         let mut placement = Vec::new();
         for round in 0..plan.rounds.most {
             let over = context.clock.now().0 - start.0 >= plan.rounds.time_per_model.0;
             if over && round >= plan.rounds.least {
                 break;
             }
+            if context.clock.now().0 - said.0 > SILENCE.0 {
+                said = context.clock.now();
+                let what = format!("{}, round {} of {} or more", title(replay.model), round + 1, plan.rounds.least);
+                (context.outcome)(Outcome::Starting(what))?;
+            }
             placement = self.placement(replay);
-            random.shuffle(&mut jobs);
+            random.shuffle(&mut blocks);
+            blocks.iter_mut().for_each(|block| random.shuffle(block));
             let mut sums = BTreeMap::new();
-            for job in &jobs {
+            for job in blocks.iter().flatten() {
                 if context.stop_reason().is_some() {
                     return self.stopped(replay, round, context);
                 }
@@ -412,7 +431,7 @@ impl Session<'_> {
             finish_ns: result.finish.0 - earliest,
         };
         let mut caveats = outcome.caveats;
-        for caveat in job.caveats.iter().chain(&replay.model.caveats).chain(placement) {
+        for caveat in job.of.caveats.iter().chain(&replay.model.caveats).chain(placement) {
             if !caveats.contains(caveat) {
                 caveats.push(caveat.clone());
             }
@@ -440,7 +459,8 @@ impl Session<'_> {
             placement: self.plan.placement.clone(),
             arm: job.arm,
             round,
-            baseline: job.baseline,
+            configuration: job.configuration,
+            baseline: job.of.baseline,
             bytes_per_token: model.bytes_per_token,
             barriers_per_token: model.barriers_per_token,
             resident_bytes: model.layout.resident_bytes,
@@ -451,11 +471,12 @@ impl Session<'_> {
 
 /// What a round runs once.
 struct Job<'a> {
+    /// Its number in the plan: arms that share it are compared with each other.
+    configuration: u32,
     threads: Threads<'a>,
     arm: Arm,
     tokens: u64,
-    baseline: bool,
-    caveats: &'a [Caveat],
+    of: &'a Configuration,
 }
 
 /// From the earliest start to the latest finish.

@@ -1,8 +1,7 @@
 //! Core-to-core latency: a line handed back and forth between two pinned threads.
 
 use super::team::{self, Seat};
-use super::{Context, Outcome, calibrate, spans};
-use crate::caveat::Caveat;
+use super::{Context, Outcome, Stop, calibrate, spans};
 use crate::error::Result;
 use crate::memory::Words;
 use crate::plan::latency::{Pair, Plan, Protocol};
@@ -13,18 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the second flag lies: beyond the neighbouring line, which prefetchers fetch in pairs.
 const SECOND_FLAG: usize = 32;
-/// A sample is at least this many steps of the clock.
-const CLOCK_STEPS: u64 = 100;
 
 /// Measures a latency plan.
 ///
 /// # Errors
 /// Only when an outcome cannot be handed over.
-pub fn run(plan: &Plan, clock_step: Nanos, context: &mut Context<'_>) -> Result<()> {
+pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
     for left in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
-    let least = Nanos(plan.sample_least_ns.max(CLOCK_STEPS * clock_step.0));
+    // Twice what is needed, since calibration takes what lasts half as long.
+    let least = Nanos(plan.sample_least_ns.max(2 * spans::CLOCK_STEPS * context.clock_step.0));
     for (index, pair) in plan.pairs.iter().enumerate() {
         if let Some(reason) = context.stop_reason() {
             let what = format!("latency of {} of {} pairs", plan.pairs.len() - index, plan.pairs.len());
@@ -35,7 +33,7 @@ pub fn run(plan: &Plan, clock_step: Nanos, context: &mut Context<'_>) -> Result<
             (context.outcome)(Outcome::Starting(what))?;
         }
         for &protocol in &plan.protocols {
-            match measure(plan, pair, protocol, least, clock_step, context) {
+            match measure(plan, pair, protocol, least, context) {
                 Ok(None) => {}
                 Ok(Some(line)) => (context.outcome)(Outcome::Measured(Box::new(Line::CoreLatency(line))))?,
                 Err(error) => (context.outcome)(Outcome::Failed(error))?,
@@ -50,14 +48,15 @@ fn measure(
     pair: &Pair,
     protocol: Protocol,
     least: Nanos,
-    clock_step: Nanos,
     context: &Context<'_>,
 ) -> Result<Option<CoreLatencyStep>> {
     // A fresh page for each pair: where the line lives matters, and the first thread touches it.
     let words = Words::reserve(Bytes(4096))?;
     let cpus = [pair.a, pair.b];
     let samples = if context.verify { 0 } else { plan.samples };
-    let outcome = team::run(&cpus, context.clock, |mut seat| thread(&mut seat, &words, protocol, samples, least))?;
+    let stop = context.stop;
+    let outcome =
+        team::run(&cpus, context.clock, |mut seat| thread(&mut seat, &words, protocol, samples, least, stop))?;
     if context.verify {
         return Ok(None);
     }
@@ -74,9 +73,7 @@ fn measure(
         per_thread: Vec::new(),
         disturbance: outcome.disturbance,
     };
-    if let Some(sample_ns) = step.samples_ns.iter().copied().min().filter(|ns| *ns < CLOCK_STEPS * clock_step.0) {
-        step.caveats.push(Caveat::BelowClockResolution { sample_ns, resolution_ns: clock_step.0 });
-    }
+    step.caveats.extend(spans::too_short(&step, context.clock_step));
     let summary = stats::latency(&step);
     Ok(Some(CoreLatencyStep {
         step,
@@ -97,6 +94,7 @@ fn thread(
     protocol: Protocol,
     samples: u32,
     least: Nanos,
+    stop: Stop<'_>,
 ) -> (Vec<(Nanos, Nanos)>, u64) {
     if seat.index == 0 {
         words[0].store(0, Ordering::Relaxed);
@@ -115,10 +113,16 @@ fn thread(
         turn += trips;
         (start, seat.now())
     };
-    let trips = calibrate::units(seat, least, |seat, trips| {
-        let (start, finish) = bounce(seat, trips);
-        Nanos(finish.0 - start.0)
-    });
+    let clock = seat.clock;
+    let trips = calibrate::units(
+        seat,
+        least,
+        |_| stop.reason(clock.now()).is_some(),
+        |seat, trips| {
+            let (start, finish) = bounce(seat, trips);
+            Nanos(finish.0 - start.0)
+        },
+    );
     let mut spans = Vec::with_capacity(samples as usize);
     for _ in 0..samples {
         spans.push(bounce(seat, trips));

@@ -43,6 +43,8 @@ pub struct Context<'a> {
     pub stop: Stop<'a>,
     /// Takes what comes of the plan, in order, as soon as it is there. An error from it (record not writable) ends the run.
     pub outcome: &'a mut dyn FnMut(Outcome) -> Result<()>,
+    /// Smallest step of the clock.
+    pub clock_step: Nanos,
     /// Check every step once and time nothing.
     pub verify: bool,
 }
@@ -56,7 +58,7 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
         overhead::run(*cpu, precision, context)?;
     }
     if let Some(plan) = &suite.latency {
-        latency::run(plan, precision.step, context)?;
+        latency::run(plan, context)?;
     }
     if let Some(plan) = &suite.barrier {
         barrier::run(plan, context)?;

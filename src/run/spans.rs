@@ -1,7 +1,11 @@
 //! From each thread's start and finish stamps to samples of the team.
 
-use crate::record::ThreadSpan;
+use crate::caveat::Caveat;
+use crate::record::{Step, ThreadSpan};
 use crate::units::Nanos;
+
+/// A sample is at least this many steps of the clock.
+pub const CLOCK_STEPS: u64 = 100;
 
 /// The start and finish of every thread in one sample.
 pub type Sample = Vec<(Nanos, Nanos)>;
@@ -18,6 +22,13 @@ pub fn elapsed(sample: &Sample) -> u64 {
     let start = sample.iter().map(|(start, _)| start.0).min().unwrap_or(0);
     let finish = sample.iter().map(|(_, finish)| finish.0).max().unwrap_or(0);
     finish.saturating_sub(start)
+}
+
+/// A caveat when the shortest counted sample is under a hundred steps of the clock.
+pub fn too_short(step: &Step, clock_step: Nanos) -> Option<Caveat> {
+    let sample_ns = step.samples_ns.iter().skip(step.warmup_samples as usize).copied().min()?;
+    let short = sample_ns < CLOCK_STEPS * clock_step.0;
+    short.then_some(Caveat::BelowClockResolution { sample_ns, resolution_ns: clock_step.0 })
 }
 
 /// Each thread's span counted from the earliest start.

@@ -7,7 +7,7 @@ use crate::caveat::Caveat;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel, Operands, Operation};
 use crate::machine::IsaSet;
-use crate::memory::{Buffer, Line, PagesByNode, Policy, fill_words};
+use crate::memory::{Buffer, Line, Pages, PagesByNode, Policy, fill_words};
 use crate::plan::stream::{Group, Plan};
 use crate::record::{Line as RecordLine, Step, StreamStep};
 use crate::stats;
@@ -75,8 +75,9 @@ struct Samples {
 fn measure(plan: &Plan, group: &Group, kernels: &[Kernel], context: &mut Context<'_>) -> Result<Vec<Outcome>> {
     let mut bind_caveats = Vec::new();
     let mut reserve = |used: bool| -> Result<Buffer> {
-        let bytes = if used { group.array_bytes } else { Bytes(Line::BYTES) };
-        let buffer = Buffer::reserve(bytes, plan.pages)?;
+        // What no kernel uses is a placeholder and takes no pages of a special kind.
+        let (bytes, pages) = if used { (group.array_bytes, plan.pages) } else { (Bytes(Line::BYTES), Pages::Default) };
+        let buffer = Buffer::reserve(bytes, pages)?;
         if group.placement != Policy::FirstTouch
             && let Err(error) = buffer.bind(&group.placement)
         {
@@ -154,6 +155,7 @@ fn measure(plan: &Plan, group: &Group, kernels: &[Kernel], context: &mut Context
             per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
             disturbance: outcome.disturbance.clone(),
         };
+        step.caveats.extend(spans::too_short(&step, context.clock_step));
         if let Some((low_ns, high_ns)) = stats::two_levels(&stats::unit_times(&step)) {
             step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
         }
@@ -208,14 +210,19 @@ fn thread(
             Ok(checksum) => check(*kernel, dst, a, b, checksum),
             Err(error) => Some(error.to_string()),
         });
-        passes.push(calibrate::units(seat, Nanos(sample_least_ns), |seat, passes| {
-            let mut operands = Operands { dst: &mut *dst, a, b };
-            seat.meet();
-            let start = seat.now();
-            // Lengths were just seen to be right.
-            let _ = kernel.run(&mut operands, passes);
-            Nanos(seat.now().0 - start.0)
-        }));
+        passes.push(calibrate::units(
+            seat,
+            Nanos(sample_least_ns),
+            |_| !may_go_on(clock),
+            |seat, passes| {
+                let mut operands = Operands { dst: &mut *dst, a, b };
+                seat.meet();
+                let start = seat.now();
+                // Lengths were just seen to be right.
+                let _ = kernel.run(&mut operands, passes);
+                Nanos(seat.now().0 - start.0)
+            },
+        ));
     }
 
     let mut spans: Vec<Vec<(Nanos, Nanos)>> =

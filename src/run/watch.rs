@@ -16,9 +16,6 @@ const TICK_NS: f64 = 1e7;
 const DETOUR_SHARE: f64 = 0.1;
 const STEAL_SHARE: f64 = 0.02;
 const OFF_CPU_SHARE: f64 = 0.02;
-/// Load above our own threads that means somebody else is computing. The average lags by a minute: a hint, not a proof.
-const FOREIGN_LOAD: f64 = 1.0;
-
 /// Reads the clock for a while and collects the gaps.
 pub fn detours(clock: Clock) -> Detours {
     let start = clock.now();
@@ -67,9 +64,6 @@ pub fn caveats(disturbance: &Disturbance, cpus: &[CpuId], elapsed: Nanos) -> Vec
     if share > OFF_CPU_SHARE && !slept && !oversubscribed {
         caveats.push(Caveat::Preempted { switches: disturbance.involuntary_switches, share });
     }
-    if let Some(load_1m) = counters.load_1m.filter(|load| *load > cpus.len() as f64 + FOREIGN_LOAD) {
-        caveats.push(Caveat::Busy { load_1m });
-    }
     caveats
 }
 
@@ -110,10 +104,6 @@ mod tests {
         assert!(matches!(caveats(&noisy, &cpus, second)[..], [Caveat::Detours { longest_ns: 500_000, .. }]));
         // With more threads than CPUs, detours and preemption are what was asked for.
         assert_eq!(caveats(&noisy, &[CpuId(0), CpuId(0)], second), []);
-
-        let busy = Counters { load_1m: Some(7.0), ..Counters::default() };
-        let noisy = Disturbance { counters: busy, ..calm() };
-        assert!(matches!(caveats(&noisy, &cpus, second)[..], [Caveat::Busy { .. }]));
     }
 
     #[test]

@@ -41,17 +41,15 @@ pub struct Phase {
     pub in_bytes: u64,
     /// Activation bytes written.
     pub out_bytes: u64,
+    /// Bytes of the copy of its input that a matrix product makes first, in the type that its weights are multiplied
+    /// with; all threads read that copy in full. 0 where the weights take the input as it is.
+    pub copy_bytes: u64,
 }
 
 impl Phase {
-    /// Whether it first converts its input into a quantised copy that every thread then reads in full.
+    /// Whether every thread reads all of its input (or of the copy).
     pub fn is_matmul(&self) -> bool {
         matches!(self.op, "MUL_MAT" | "MUL_MAT_ID")
-    }
-
-    /// Bytes of that copy: 8-bit values with a 2-byte scale for 32 (Q8_0; Q8_K is within 2 % of it), from 32-bit floats.
-    pub fn quantized_bytes(&self) -> u64 {
-        if self.is_matmul() { (self.in_bytes / ACTIVATION_BYTES * 34).div_ceil(32) } else { 0 }
     }
 }
 
@@ -105,8 +103,9 @@ struct Builder {
 impl Builder {
     fn add(&mut self, layer: Option<u32>, nodes: &'static [Node], tensors: &'static [Tensor]) -> Result<()> {
         for node in nodes {
-            let weight = match node.weight.as_deref() {
-                Some(name) if self.streamed.insert((layer, name)) => Some(self.weight(layer, name, tensors)?),
+            let tensor = node.weight.as_deref().map(|name| self.tensor(layer, name, tensors)).transpose()?;
+            let weight = match tensor {
+                Some(tensor) if self.streamed.insert((layer, &tensor.name)) => Some(self.weight(tensor)?),
                 _ => None,
             };
             let bytes = |kib: Option<u64>| match kib {
@@ -117,7 +116,7 @@ impl Builder {
             // The listed graphs ran with a reduced vocabulary.
             let is_head = layer.is_none() && node.weight.as_deref() == Some("output");
             let out_bytes = if is_head { self.model.vocabulary * ACTIVATION_BYTES } else { bytes(node.out_kib) };
-            self.phases.push(Phase {
+            let mut phase = Phase {
                 op: &node.op,
                 layer,
                 weight,
@@ -125,20 +124,35 @@ impl Builder {
                 single_thread: node.single_thread,
                 in_bytes: bytes(node.in_kib),
                 out_bytes,
-            });
+                copy_bytes: 0,
+            };
+            let block = tensor.and_then(|tensor| tensor.block_type(self.quantization));
+            if let (true, Some(block)) = (phase.is_matmul(), block) {
+                phase.copy_bytes = block.multiplicand_bytes(phase.in_bytes / ACTIVATION_BYTES);
+            }
+            self.phases.push(phase);
         }
         Ok(())
     }
 
-    fn weight(&self, layer: Option<u32>, name: &str, tensors: &[Tensor]) -> Result<Weight> {
-        let found = tensors.iter().find(|tensor| tensor.name == name);
-        found.and_then(|tensor| tensor.weight(self.quantization)).ok_or_else(|| {
+    fn tensor(&self, layer: Option<u32>, name: &str, tensors: &'static [Tensor]) -> Result<&'static Tensor> {
+        tensors.iter().find(|tensor| tensor.name == name).ok_or_else(|| {
             let place = layer.map_or("outside the layers".to_owned(), |layer| format!("in layer {layer}"));
-            Error::refused(
-                format!("lay out a token of {} {}", self.model.name, self.quantization.name),
-                format!("the catalogue lacks the tensor {name} {place}"),
-                "report this as a bug",
-            )
+            self.broken(format!("lacks the tensor {name} {place}"))
         })
+    }
+
+    fn weight(&self, tensor: &Tensor) -> Result<Weight> {
+        tensor
+            .weight(self.quantization)
+            .ok_or_else(|| self.broken(format!("has no size for the tensor {}", tensor.name)))
+    }
+
+    fn broken(&self, how: String) -> Error {
+        Error::refused(
+            format!("lay out a token of {} {}", self.model.name, self.quantization.name),
+            format!("the catalogue {how}"),
+            "report this as a bug",
+        )
     }
 }

@@ -107,6 +107,20 @@ impl BlockType {
         }
     }
 
+    /// Bytes of the copy that a matrix product makes of `values` 32-bit activations before it multiplies them with weights
+    /// of this type; 0 where they are multiplied as they are. Source: `vec_dot_type` in llama.cpp's
+    /// `ggml/src/ggml-cpu/ggml-cpu.c`, block sizes as above (Q8_K: 292 bytes for 256, Q8_1: 36 for 32).
+    pub fn multiplicand_bytes(self, values: u64) -> u64 {
+        let (bytes, in_block) = match self {
+            BlockType::F32 | BlockType::I32 => (0, 1),
+            BlockType::F16 | BlockType::BF16 => (2, 1),
+            BlockType::Q6_K | BlockType::Q5_K | BlockType::Q4_K | BlockType::IQ4_XS => (292, 256),
+            BlockType::Q5_1 => (36, 32),
+            BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 | BlockType::MXFP4 | BlockType::IQ4_NL => (34, 32),
+        };
+        (values * bytes).div_ceil(in_block)
+    }
+
     /// Bytes of a row of this many weights; `None` when the row is no whole number of blocks.
     pub fn row_bytes(self, weights: u64) -> Option<u64> {
         let (bytes, in_block) = self.block();

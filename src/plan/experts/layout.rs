@@ -40,6 +40,18 @@ pub struct LayerKind {
     first_line: u64,
 }
 
+impl LayerKind {
+    /// The number of slots, at most `fewer` below the present one, for which a slot rests longest. When the layers are no
+    /// multiple of the slots, the last turn is short, and the next token comes back to the first slots after only that many
+    /// layers.
+    fn evenly_used(&self, fewer: u64) -> u64 {
+        let layers = self.layers.len() as u64;
+        let rest = |slots: &u64| if layers.is_multiple_of(*slots) { *slots } else { layers % slots };
+        let least = self.slots.saturating_sub(fewer).max(1);
+        (least..=self.slots).max_by_key(rest).unwrap_or(self.slots)
+    }
+}
+
 /// Lines that hold this many bytes.
 pub fn lines_of(bytes: u64) -> u64 {
     bytes.div_ceil(Line::BYTES)
@@ -101,6 +113,11 @@ impl Layout {
             let Some(kind) = wanting.min_by(|a, b| share(a).total_cmp(&share(b))) else { break };
             kind.slots += 1;
             bytes += kind.slot_bytes.0;
+        }
+        for kind in &mut kinds {
+            let lower = kind.evenly_used(bytes.saturating_sub(at_least.0) / kind.slot_bytes.0.max(1));
+            bytes -= (kind.slots - lower) * kind.slot_bytes.0;
+            kind.slots = lower;
         }
         let mut line = outside;
         for kind in &mut kinds {

@@ -1,6 +1,6 @@
 //! The token loop: compiled once for each barrier algorithm, so that an episode has no dispatch.
 
-use super::program::{Area, LINE_WORDS, Op, Parts, Picks, Share, compile, for_each_range};
+use super::program::{Area, LINE_WORDS, Op, Parts, Picks, Share, compile, compile_roof, for_each_range};
 use crate::barrier::{Barrier, WithBarrier};
 use crate::error::Result;
 use crate::kernel::Reader;
@@ -12,7 +12,8 @@ use crate::workload::decode::Token;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of a line of activations. Written by one thread and read by others with a barrier between; relaxed atomics
-/// make that safe Rust and cost what plain accesses cost.
+/// make that safe Rust. They compile to plain moves, one word each: vector code would spend fewer instructions on a line,
+/// which matters only where the line is in the core's own cache.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct ActivationLine([AtomicU64; LINE_WORDS]);
@@ -79,6 +80,8 @@ pub struct ArmRun<'a> {
     pub picks: &'a Picks,
     /// What is left in.
     pub parts: Parts,
+    /// Whether weights are read in the longest slices that there are instead of the engine's: the roof.
+    pub long_slices: bool,
     /// Number of the first token, for the picks.
     pub first_token: usize,
     /// How many tokens.
@@ -116,7 +119,11 @@ impl WithBarrier for ArmRun<'_> {
         team::run(self.cpus, self.clock, |seat| {
             let share = Share { thread: seat.index, threads: self.cpus.len() };
             // Compiled by the thread that runs it, so that it lies near.
-            let program = compile(self.token, self.places, share, self.parts);
+            let program = if self.long_slices {
+                compile_roof(self.token, self.places, share)
+            } else {
+                compile(self.token, self.places, share, self.parts)
+            };
             let mut member = barrier.member(seat.index);
             seat.meet();
             let start = seat.now();
@@ -145,7 +152,7 @@ impl ArmRun<'_> {
                     carried = carried.wrapping_add(self.activations.take(from, first, lines));
                 }
                 Op::Put { to, first, lines } => self.activations.put(to, first, lines, carried.wrapping_add(sum)),
-                Op::Stream { .. } | Op::Experts { .. } | Op::Row { .. } => {
+                Op::Stream { .. } | Op::Experts { .. } | Op::Span { .. } | Op::Row { .. } => {
                     for_each_range(op, self.picks, token, |range| {
                         sum = sum.wrapping_add(self.reader.read(&self.arena[range]));
                     });

@@ -1,7 +1,7 @@
 //! What one thread does for one token: compiled before the clock starts into a flat list of small operations.
 
 use crate::memory::Line;
-use crate::plan::experts::layout::{lines_of, table_rows};
+use crate::plan::experts::layout::{lines_of, read_lines, table_rows};
 use crate::workload::Arm;
 use crate::workload::decode::{Phase, Token};
 use crate::workload::{Reading, Weight};
@@ -27,6 +27,19 @@ pub enum Op {
         stride: u32,
         /// The draw of picks: one a layer with experts.
         draw: u32,
+    },
+    /// Read a range of the picked experts' matrices laid end to end: the roof's long slices.
+    Span {
+        /// First line of expert 0.
+        first: u64,
+        /// Lines of a matrix.
+        matrix: u32,
+        /// The draw of picks.
+        draw: u16,
+        /// Where the range starts.
+        start: u32,
+        /// And where it ends.
+        end: u32,
     },
     /// Read a row of a table.
     Row {
@@ -66,8 +79,8 @@ pub enum Area {
     Even,
     /// Second.
     Odd,
-    /// The quantised copy of a matrix product's input.
-    Quantized,
+    /// The copy of a matrix product's input, in the type that its weights are multiplied with.
+    Copy,
 }
 
 /// Which kinds of operation an arm has.
@@ -137,11 +150,71 @@ pub fn draws(token: &Token) -> Vec<(u64, u64)> {
 
 /// The program of one thread for a token whose weights lie at `places`.
 pub fn compile(token: &Token, places: &[Option<u64>], share: Share, parts: Parts) -> Vec<Op> {
-    let mut program = Program { ops: Vec::new(), share, parts, area: Area::Even, draw: None };
+    let mut program = Program { ops: Vec::new(), share, parts, area: Area::Even, draws: Draws::default() };
     for (phase, place) in token.phases.iter().zip(places) {
         program.phase(phase, *place);
     }
     program.ops
+}
+
+/// The roof's program of one thread: the same lines as a token's, in the longest slices that there are. All of them are
+/// laid end to end and every thread has one contiguous share, with nothing to wait for.
+pub fn compile_roof(token: &Token, places: &[Option<u64>], share: Share) -> Vec<Op> {
+    let weights = || {
+        token.phases.iter().zip(places).filter_map(|(phase, place)| Some((phase, phase.weight.as_ref()?, (*place)?)))
+    };
+    let mine = share.of(weights().map(|(_, weight, _)| read_lines(weight)).sum());
+    let mut ops: Vec<Op> = Vec::new();
+    let mut position = 0;
+    let mut draws = Draws::default();
+    for (phase, weight, place) in weights() {
+        let draw = draws.of(phase.layer, weight);
+        let lines = read_lines(weight);
+        let (start, end) = (mine.start.max(position), mine.end.min(position + lines));
+        let begins_here = mine.contains(&position);
+        let (from, to) = (start.saturating_sub(position), end.saturating_sub(position));
+        position += lines;
+        match weight.reading {
+            // A row is not cut: it belongs to whoever has its first line.
+            Reading::OneRow if begins_here => {
+                ops.push(Op::Row { first: place, lines: lines as u32, rows: table_rows(weight) as u32 });
+            }
+            Reading::OneRow => {}
+            _ if start >= end => {}
+            Reading::Experts { .. } => {
+                let matrix = lines_of(weight.matrix_bytes()) as u32;
+                ops.push(Op::Span { first: place, matrix, draw: draw as u16, start: from as u32, end: to as u32 });
+            }
+            Reading::All => match ops.last_mut() {
+                // Neighbours in memory are one slice.
+                Some(Op::Stream { first, lines }) if *first + u64::from(*lines) == place + from => {
+                    *lines += (to - from) as u32;
+                }
+                _ => ops.push(Op::Stream { first: place + from, lines: (to - from) as u32 }),
+            },
+        }
+    }
+    ops
+}
+
+/// Numbers the draws of a token: one a layer with experts.
+#[derive(Default)]
+struct Draws {
+    /// The layer of the last draw, and its number.
+    last: Option<(Option<u32>, u32)>,
+}
+
+impl Draws {
+    /// The draw that a weight of this layer uses; 0 where it uses none.
+    fn of(&mut self, layer: Option<u32>, weight: &Weight) -> u32 {
+        let Reading::Experts { .. } = weight.reading else { return 0 };
+        let draw = match self.last {
+            None => 0,
+            Some((last, draw)) => draw + u32::from(last != layer),
+        };
+        self.last = Some((layer, draw));
+        draw
+    }
 }
 
 struct Program {
@@ -150,8 +223,7 @@ struct Program {
     parts: Parts,
     /// Where the next phase finds its input.
     area: Area,
-    /// The layer of the last draw, and its number.
-    draw: Option<(Option<u32>, u32)>,
+    draws: Draws,
 }
 
 impl Program {
@@ -164,19 +236,24 @@ impl Program {
             (true, _) => None,
         };
         let input = lines_of(phase.in_bytes);
-        let quantized = lines_of(phase.quantized_bytes());
+        let copy = lines_of(phase.copy_bytes);
         if let Some(share) = share {
-            self.take(from, share.of(input));
-            if phase.is_matmul() {
-                self.put(Area::Quantized, share.of(quantized));
+            // A matrix product whose weights take the input as it is has nothing to convert.
+            if !phase.is_matmul() || copy > 0 {
+                self.take(from, share.of(input));
+            }
+            if copy > 0 {
+                self.put(Area::Copy, share.of(copy));
             }
         }
         for _ in 1..phase.barriers {
             self.barrier();
         }
         if let Some(share) = share {
-            if phase.is_matmul() {
-                self.take(Area::Quantized, 0..quantized);
+            if copy > 0 {
+                self.take(Area::Copy, 0..copy);
+            } else if phase.is_matmul() {
+                self.take(from, 0..input);
             }
             if let (Some(weight), Some(place)) = (&phase.weight, place) {
                 self.stream(phase, weight, place, share);
@@ -193,14 +270,7 @@ impl Program {
     }
 
     fn stream(&mut self, phase: &Phase, weight: &Weight, place: u64, share: Share) {
-        let draw = match (weight.reading, self.draw) {
-            (Reading::Experts { .. }, None) => 0,
-            (Reading::Experts { .. }, Some((layer, draw))) => draw + u32::from(layer != phase.layer),
-            _ => 0,
-        };
-        if let Reading::Experts { .. } = weight.reading {
-            self.draw = Some((phase.layer, draw));
-        }
+        let draw = self.draws.of(phase.layer, weight);
         if !self.parts.streams {
             return;
         }
@@ -289,7 +359,7 @@ impl Picks {
 
 /// Lines that the activation buffers need.
 pub fn activation_lines(token: &Token) -> usize {
-    let largest = token.phases.iter().map(|phase| phase.in_bytes.max(phase.out_bytes).max(phase.quantized_bytes()));
+    let largest = token.phases.iter().map(|phase| phase.in_bytes.max(phase.out_bytes).max(phase.copy_bytes));
     lines_of(largest.max().unwrap_or(0)) as usize
 }
 
@@ -306,6 +376,14 @@ pub fn for_each_range(op: &Op, picks: &Picks, token: usize, mut visit: impl FnMu
         }
         Op::Row { first, lines, rows } => {
             visit(range(first + u64::from(picks.row(token, rows)) * u64::from(lines), lines));
+        }
+        Op::Span { first, matrix, draw, start, end } => {
+            for (expert, from) in picks.experts(token, u32::from(draw)).iter().zip((0..).step_by(matrix as usize)) {
+                let (low, high) = (start.max(from), end.min(from + matrix));
+                if low < high {
+                    visit(range(first + u64::from(*expert) * u64::from(matrix) + u64::from(low - from), high - low));
+                }
+            }
         }
         Op::Barrier | Op::Take { .. } | Op::Put { .. } => {}
     }
