@@ -3,7 +3,7 @@
 //! `cargo bench -- barrier` compares with the last run, so a change to a barrier is judged with statistics.
 
 // Test code may unwrap.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use membar::barrier::{Algorithm, Barrier, WithBarrier};

@@ -1,6 +1,6 @@
 //! What taints a number, and what was not measured. Stored in records as data, worded here once, shown beside the number.
 
-use crate::units::{Bytes, CpuId, CpuSet, Nanos, NodeSet};
+use crate::units::{Bytes, CpuId, CpuSet, Nanos, NodeSet, Threads};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -153,7 +153,11 @@ impl fmt::Display for Caveat {
                 write!(f, "{:.1} % of the CPU time was stolen by the hypervisor", share * 100.0)
             }
             Caveat::Preempted { switches, share } => {
-                write!(f, "threads were preempted {switches} times, one of them for {:.1} % of the time", share * 100.0)
+                write!(
+                    f,
+                    "a thread was off its CPU for {:.1} % of the time ({switches} preemptions in all)",
+                    share * 100.0
+                )
             }
             Caveat::Detours { share, longest_ns } => write!(
                 f,
@@ -168,7 +172,9 @@ impl fmt::Display for Caveat {
             Caveat::Virtualised { hypervisor } => {
                 write!(f, "a guest of {hypervisor}: topology and caches are what the hypervisor reports")
             }
-            Caveat::Oversubscribed { threads, cpus } => write!(f, "oversubscribed: {threads} threads on {cpus} CPUs"),
+            Caveat::Oversubscribed { threads, cpus } => {
+                write!(f, "oversubscribed: {} on {cpus} CPUs", Threads(*threads))
+            }
             Caveat::CacheSizeUnknown { assumed_bytes } => {
                 write!(f, "cache sizes unknown: {assumed_bytes} of last-level cache assumed")
             }
@@ -184,7 +190,7 @@ impl fmt::Display for Caveat {
                 write!(f, "cache lines of {line_bytes} bytes exceed the padding between shared words")
             }
             Caveat::QuotaBelowThreads { quota, threads } => {
-                write!(f, "{threads} threads share a quota of {quota:.2} CPUs")
+                write!(f, "{} on a quota of {quota:.2} CPUs", Threads(*threads))
             }
             Caveat::CutShort { samples, planned, reason } => write!(f, "{samples} of {planned} samples: {reason}"),
             Caveat::NotLocked { reason } => write!(f, "other runs were not locked out: {reason}"),

@@ -63,7 +63,10 @@ impl FromStr for Bytes {
 
     /// Sizes as the command line takes them: `4096`, `128M` (10⁶), `128MiB` (2²⁰).
     fn from_str(text: &str) -> Result<Self, String> {
-        const UNITS: [(&str, u64); 10] = [
+        const UNITS: [(&str, u64); 13] = [
+            ("TiB", 1 << 40),
+            ("TB", 1_000_000_000_000),
+            ("T", 1_000_000_000_000),
             ("KiB", 1 << 10),
             ("MiB", 1 << 20),
             ("GiB", 1 << 30),

@@ -2,7 +2,7 @@
 //! Nothing here depends on a timing.
 
 // Test code may unwrap.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use membar::record::{Line, Record};
 use std::io::{BufRead, BufReader, Read};
@@ -282,7 +282,8 @@ fn a_time_budget_is_kept_and_what_was_left_out_is_said() {
     let scratch = Scratch::new("budget");
     let out = scratch.file("r.jsonl");
     let output = run(BARRIER, &["--time-budget", "1ms", "--out", out.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1), "nothing was measured: {}", stderr(&output));
+    assert!(stderr(&output).contains("not measured (time budget): barrier central"), "{}", stderr(&output));
     let record = Record::read(&out).unwrap();
     let Some(Line::End(end)) = record.lines.last() else { panic!("the record has its end") };
     assert_eq!(end.outcome, "time budget");

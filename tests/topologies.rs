@@ -1,7 +1,7 @@
 //! Recorded topologies of real and made-up machines: each one loads, and what was read hangs together.
 
 // The functions between the tests are tests as well.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use membar::machine::{IsaSet, Machine, Topology};
 use membar::plan::{self, Preset, Scope, Suite};
@@ -88,6 +88,7 @@ fn all_four_plan(machine: &Machine) {
         let suite = Suite {
             seed: 1,
             cpus: scope.cpus.clone(),
+            left_out: Vec::new(),
             stream: stream.ok(),
             latency: Some(latency),
             barrier: Some(barrier),

@@ -50,7 +50,7 @@ pub struct Attribution {
     pub baseline: bool,
     /// Rounds that had every arm.
     pub rounds: usize,
-    /// Tokens per second: the inverse of `full_ns`.
+    /// Tokens per second: the inverse of `full_median_ns`, which was measured.
     pub tokens_per_s: Option<f64>,
     /// Weight bytes of one token.
     pub bytes_per_token: Bytes,
@@ -140,7 +140,7 @@ pub fn attributions(record: &Record) -> Vec<Attribution> {
                 wait: sample.wait,
                 baseline: sample.baseline,
                 rounds: measured.rounds.len(),
-                tokens_per_s: (measured.full_ns > 0).then(|| 1e9 / measured.full_ns as f64),
+                tokens_per_s: (measured.full_median_ns > 0.0).then(|| 1e9 / measured.full_median_ns),
                 bytes_per_token: sample.bytes_per_token,
                 barriers_per_token: sample.barriers_per_token,
                 full_ns: measured.full_ns,

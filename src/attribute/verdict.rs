@@ -133,7 +133,7 @@ const GAP_LOW: f64 = 0.03;
 const CLEAR: f64 = 1.5;
 
 /// Judges one attribution. `Inconclusive` when one of these holds, named in the sentence:
-/// fewer than 5 rounds; weights read again before the caches are through; more threads than CPUs or than the quota; CPUs taken away for more than 5 % of the time; times
+/// fewer than 5 rounds; threads elsewhere than asked; weights read again before the caches are through; more threads than CPUs or than the quota; CPUs taken away for more than 5 % of the time; times
 /// spread by more than 25 %; the two largest parts' intervals overlap; the machine moved between two levels, unless each
 /// level has 5 rounds and they agree.
 pub(super) fn judge(
@@ -180,7 +180,11 @@ pub(super) fn judge(
         && !attribution.caveats.iter().any(|tainted| cached(&tainted.worst));
     // Medians do not add up: where the sum of the parts is far from the median token, neither is firm.
     let gap = attribution.full_ns as f64 / attribution.full_median_ns - 1.0;
-    let shaky = attribution.rounds < ROUNDS_SURE || (full_spread > SPREAD_LOW && levels.is_none());
+    let misplaced =
+        |caveat: &Caveat| matches!(caveat, Caveat::PagesElsewhere { .. } | Caveat::PlacementUnverified { .. });
+    let shaky = attribution.caveats.iter().any(|tainted| misplaced(&tainted.worst))
+        || attribution.rounds < ROUNDS_SURE
+        || (full_spread > SPREAD_LOW && levels.is_none());
     let confidence = if shaky || gap.abs() > GAP_LOW {
         Confidence::Low
     } else if is_high {
@@ -205,7 +209,7 @@ pub(super) fn judge(
 /// Share of the time for which CPUs were taken away, in the mean over these steps.
 fn lost(steps: &[&DecodeStep]) -> f64 {
     let of_step = |step: &&DecodeStep| {
-        let elapsed = step.step.samples_ns.iter().sum::<u64>().max(1) as f64;
+        let elapsed = step.step.samples_ns.iter().fold(1u64, |sum, ns| sum.saturating_add(*ns)) as f64;
         let shares = step.step.caveats.iter().map(|caveat| match caveat {
             Caveat::Throttled { throttled_ns } => (*throttled_ns as f64 / elapsed).min(1.0),
             Caveat::Stolen { share } | Caveat::Preempted { share, .. } => *share,
@@ -229,6 +233,13 @@ fn doubt(attribution: &Attribution, lost: f64) -> Option<String> {
     }
     if let Some(caveat) = attribution.caveats.iter().map(|tainted| &tainted.worst).find(|caveat| crowded(caveat)) {
         return Some(format!("threads had to share CPUs ({caveat})"));
+    }
+    if attribution.full_median_ns <= 0.0 || attribution.full_ns <= 0 {
+        return Some("its tokens took no time".into());
+    }
+    let strayed = |caveat: &Caveat| matches!(caveat, Caveat::PinNotHonoured { .. });
+    if let Some(tainted) = attribution.caveats.iter().find(|tainted| strayed(&tainted.worst)) {
+        return Some(format!("threads were not where they should be ({})", tainted.worst));
     }
     let in_cache = attribution.caveats.iter().find_map(|tainted| match tainted.worst {
         Caveat::CacheResident { reuse_bytes, cache_bytes } if reuse_bytes <= cache_bytes => Some(&tainted.worst),
@@ -295,7 +306,7 @@ fn subject(attribution: &Attribution) -> String {
 
 /// "of 55.1 ms a token, 53.0 ms (96 %) are …; …", largest part first.
 fn shares(attribution: &Attribution) -> String {
-    let full = attribution.full_ns as f64;
+    let full = (attribution.full_ns as f64).max(1.0);
     let ranked = attribution.parts.ranked();
     let doing = |limit: Limit, part: Part| match limit {
         Limit::Bandwidth => {

@@ -14,7 +14,7 @@ pub use central::Central;
 pub use dissemination::{Dissemination, DisseminationMember};
 pub use sense::SenseReversing;
 pub use standard::Standard;
-pub use wait::Wait;
+pub use wait::{UNKNOWN_WAIT, Wait};
 
 use crate::error::{Error, Result};
 

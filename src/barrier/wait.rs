@@ -4,6 +4,9 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// What is said of a token that stands for no way of waiting here.
+pub const UNKNOWN_WAIT: &str = "there is no such way of waiting on this architecture";
+
 /// A way of waiting for a word in memory to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -67,7 +70,7 @@ impl Wait {
             _ => spins().map(Wait::SpinThenYield).ok_or_else(|| {
                 Error::usage(
                     format!("wait by '{token}'"),
-                    "there is no such way of waiting on this architecture",
+                    UNKNOWN_WAIT,
                     format!("name one of spin, {}, spin-N-yield, sleep", Self::HINT_NAME),
                 )
             }),

@@ -3,8 +3,8 @@
 use super::flags::{Common, Request};
 use super::output::{self, Format, Json};
 use crate::barrier::{Algorithm, Wait};
-use crate::caveat::Caveat;
-use crate::error::{Error, Result};
+use crate::caveat::{Caveat, LeftOut};
+use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
 use crate::machine::{Isa, IsaSet, Machine, RunLock, host_name};
 use crate::memory::{Pages, Policy};
@@ -36,8 +36,9 @@ const BUSY: f64 = 1.0;
 pub fn run(request: &Request) -> Result<ExitCode> {
     let common = &request.common;
     let format = Format::parse(&common.format)?;
-    // First of all: signals that arrive while the machine is probed must not be lost.
-    let signal = watch_signals()?;
+    // All that can be wrong on the command line is said whatever else was asked for.
+    let budget = common.time_budget.as_deref().map(time_budget).transpose()?;
+    let labels = labels(common)?;
     let clock = Clock::start();
     let isa = match &common.isa_max {
         Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max")?),
@@ -62,9 +63,8 @@ pub fn run(request: &Request) -> Result<ExitCode> {
         ));
     }
 
-    let budget = common.time_budget.as_deref().map(time_budget).transpose()?;
-    let labels = labels(common)?;
     // What is not timed disturbs nobody's numbers more than any other program.
+    let signal = watch_signals()?;
     let lock = if common.verify { None } else { Some(RunLock::take()?) };
     let started = SystemTime::now();
     let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
@@ -85,13 +85,17 @@ pub fn run(request: &Request) -> Result<ExitCode> {
                 progress.say(&what);
             }
             Outcome::Measured(line) => {
-                writer.append(&line)?;
+                // A full disk costs the record its rest, and the run nothing else.
+                if let Err(error) = writer.append(&line) {
+                    output::say(&format!("membar: {error}"));
+                    end.failures.push(error.to_string());
+                }
                 lines.push(*line);
             }
             Outcome::LeftOut(left) => end.left_out.push(left),
             Outcome::Failed(error) => {
                 // Said even with --quiet: a failure is no talk.
-                eprintln!("membar: {error}");
+                output::say(&format!("membar: {error}"));
                 end.failures.push(error.to_string());
             }
         }
@@ -106,10 +110,18 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     }
     end.elapsed_ns = clock.now().0;
     end.finished_utc = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let failed = !end.failures.is_empty();
-    writer.append(&Line::End(end.clone()))?;
-    lines.push(Line::End(end));
     let path = writer.path().map(|path| path.display().to_string());
+    if let Err(error) = writer.append(&Line::End(end.clone())) {
+        output::say(&format!("membar: {error}"));
+        end.failures.push(error.to_string());
+    }
+    // A missing metric is a failure, not a pass.
+    let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_)));
+    let failed = !end.failures.is_empty() || !(measured || common.verify);
+    for (reason, what) in report::by_reason(&end.left_out) {
+        progress.say(&format!("not measured ({reason}): {}", what.join(", ")));
+    }
+    lines.push(Line::End(end));
     let status = exit_status(signal_number(&signal), failed);
     if common.verify {
         progress.say(&format!("{steps} steps checked, {}", if failed { "with failures" } else { "all well" }));
@@ -142,6 +154,10 @@ fn watch_signals() -> Result<Arc<AtomicUsize>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let seen = Arc::new(AtomicUsize::new(0));
     let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    // A file size limit shall be a failed write, not a death.
+    let ignored = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    signal_hook::flag::register(libc::SIGXFSZ, ignored)
+        .map_err(|reason| Error::refused("catch SIGXFSZ", reason, "report this as a bug"))?;
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the second trap unarmed, and arms it.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))
@@ -161,7 +177,7 @@ struct Progress {
 impl Progress {
     fn say(&mut self, what: &str) {
         if !self.quiet {
-            eprintln!("[{:5.1} s] {what}", self.clock.now().0 as f64 / 1e9);
+            output::say(&format!("[{:5.1} s] {what}", self.clock.now().0 as f64 / 1e9));
         }
     }
 }
@@ -283,7 +299,18 @@ fn choice<T: Copy>(name: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
 
 /// Reads a comma-separated list of such words.
 fn choices<T: Copy>(name: &str, text: &Option<String>, known: &[(&str, T)]) -> Result<Vec<T>> {
-    text.iter().flat_map(|text| text.split(',')).map(|word| choice(name, word.trim(), known)).collect()
+    words(text).iter().map(|word| choice(name, word, known)).collect()
+}
+
+/// The distinct words of a comma-separated list, in their order.
+fn words(text: &Option<String>) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.iter().flat_map(|text| text.split(',')).map(str::trim) {
+        if !words.iter().any(|known| known == word) {
+            words.push(word.to_owned());
+        }
+    }
+    words
 }
 
 fn isa_level(name: &str, flag: &str) -> Result<Isa> {
@@ -328,7 +355,8 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
 
     if let Some(flags) = &request.stream {
         let operations = Operation::ALL.map(|operation| (operation.name(), operation));
-        let rows: Vec<&str> = flags.kernels.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+        let rows = words(&flags.kernels);
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
         // Names of rows and of operations may be mixed; a row says all that an operation leaves open.
         let (named, operation_names): (Vec<&str>, Vec<&str>) =
             rows.iter().partition(|name| Kernel::table().iter().any(|row| row.name == **name));
@@ -351,7 +379,10 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             samples,
             preset,
         };
-        suite.stream = Some(plan::stream::plan(machine, &scope, isa, &options)?);
+        match plan::stream::plan(machine, &scope, isa, &options) {
+            Ok(plan) => suite.stream = Some(plan),
+            Err(error) => suite.left_out.push(left_out(request, "bandwidth", error)?),
+        }
     }
     if let Some(flags) = &request.latency {
         if common.threads.is_some() && !request.is_run() {
@@ -380,12 +411,9 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
     }
     if let Some(flags) = &request.barrier {
         let spreads = Spread::ALL.map(|spread| (spread.name(), spread));
-        let list = |text: &Option<String>| -> Vec<String> {
-            text.iter().flat_map(|text| text.split(',')).map(|word| word.trim().to_owned()).collect()
-        };
         let options = plan::barrier::Options {
-            algorithms: list(&flags.algorithms).iter().map(|name| Algorithm::find(name)).collect::<Result<_>>()?,
-            waits: list(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
+            algorithms: words(&flags.algorithms).iter().map(|name| Algorithm::find(name)).collect::<Result<_>>()?,
+            waits: words(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
             spreads: choices("--spread", &flags.spread, &spreads)?,
             threads: threads.clone(),
             samples,
@@ -422,9 +450,20 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
         options.preset = preset;
         options.rounds = samples;
         options.seed = seed;
-        suite.experts = Some(plan::experts::Plan::new(machine, &options)?);
+        match plan::experts::Plan::new(machine, &options) {
+            Ok(plan) => suite.experts = Some(plan),
+            Err(error) => suite.left_out.push(left_out(request, "decode", error)?),
+        }
     }
     Ok(suite)
+}
+
+/// In a run of everything, what the system refuses (memory) leaves the rest standing. Alone it is an error.
+fn left_out(request: &Request, what: &str, error: Error) -> Result<LeftOut> {
+    if request.is_run() && error.kind() == Kind::Refused {
+        return Ok(LeftOut { what: what.to_owned(), reason: error.to_string() });
+    }
+    Err(error)
 }
 
 fn pages(name: &str) -> Result<Pages> {
@@ -443,7 +482,6 @@ fn placement(name: &str) -> Result<PlacementRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
 
     #[test]
     fn errors_say_what_was_read_and_what_can_be_written() {

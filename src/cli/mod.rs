@@ -88,7 +88,7 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => report(&arguments),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("membar: {error}");
+        output::say(&format!("membar: {error}"));
         status(&error)
     })
 }

@@ -52,6 +52,11 @@ impl Format {
     }
 }
 
+/// Says something on stderr. Talk that nobody can hear is dropped: it must not end a measurement.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// Writes to stdout. A reader that has gone away has what it wanted.
 pub fn print(text: &str) -> Result<ExitCode> {
     let mut stdout = std::io::stdout().lock();

@@ -17,6 +17,9 @@ pub struct Environment {
     pub memory_limit_bytes: Option<Bytes>,
     /// What the cgroup already uses of that limit.
     pub memory_used_bytes: Option<Bytes>,
+    /// The process's limit on address space (`ulimit -v`).
+    #[serde(default)]
+    pub address_space_limit_bytes: Option<Bytes>,
     /// MemAvailable of /proc/meminfo.
     pub memory_available_bytes: Option<Bytes>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
@@ -65,6 +68,7 @@ impl Environment {
             memory_limit_bytes: memory.map(|(limit, _)| limit),
             memory_used_bytes: memory.and_then(|(_, used)| used),
             memory_available_bytes: text(root.join("proc/meminfo")).and_then(|text| meminfo(&text, "MemAvailable")),
+            address_space_limit_bytes: text(root.join("proc/self/limits")).and_then(|limits| address_space(&limits)),
             transparent_huge_pages: text(root.join("sys/kernel/mm/transparent_hugepage/enabled"))
                 .and_then(|text| chosen(&text)),
             free_2m_pages: number(root.join("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")),
@@ -126,6 +130,12 @@ fn cpu_quota(root: &Path) -> Option<f64> {
         Cgroup::V2(dirs) => dirs.iter().filter_map(of_v2).collect(),
     };
     quotas.into_iter().reduce(f64::min)
+}
+
+/// The soft limit of the line `Max address space` of /proc/self/limits; `None` when unlimited.
+fn address_space(limits: &str) -> Option<Bytes> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok().map(Bytes)
 }
 
 /// The smallest memory limit on the way up, and what the group that has it uses (file pages that the kernel would drop
@@ -275,12 +285,18 @@ pub(super) mod tests {
         tree.write("proc/sys/kernel/numa_balancing", "0");
         tree.write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1");
         tree.write("proc/loadavg", "0.25 0.1 0.0 1/2 3");
+        tree.write(
+            "proc/self/limits",
+            "Limit   Soft Limit  Hard Limit  Units\nMax address space   409600000   unlimited  bytes",
+        );
         tree.write("proc/self/status", "Name:\tx\nMems_allowed_list:\t0,2-3");
         let environment = Environment::read(&tree.root);
         assert_eq!(environment.transparent_huge_pages.as_deref(), Some("madvise"));
         assert_eq!(environment.numa_balancing, Some(false));
         assert_eq!(environment.steal_counted, Some(true));
         assert_eq!(environment.load_1m, Some(0.25));
+        assert_eq!(environment.address_space_limit_bytes, Some(Bytes(409_600_000)));
+        assert_eq!(address_space("Max address space   unlimited   unlimited  bytes"), None);
         assert_eq!(allowed_nodes(&tree.root).unwrap().to_string(), "0,2-3");
     }
 

@@ -62,10 +62,18 @@ impl Machine {
     /// When hwloc cannot read the topology at all, or describes another system.
     pub fn this_system() -> Result<Machine> {
         let root = Path::new("/");
+        // Before hwloc: where the system refuses to tell, hwloc asks again for ever.
+        let mask = affinity();
+        if mask.is_none() {
+            return Err(Error::refused(
+                "ask which CPUs this process may use",
+                "the system does not tell (sched_getaffinity)",
+                "allow that call in this sandbox",
+            ));
+        }
         let (mut topology, permitted) = topology::this_system()?;
         let mut caveats = sysfs::complete(&mut topology, root);
         let known = topology.cpus();
-        let mask = affinity();
         if let Some(missing) = mask.as_ref().map(|mask| mask.difference(&known)).filter(|missing| !missing.is_empty()) {
             let detail = format!("this process may use CPUs {missing}, which hwloc does not know");
             caveats.push(Caveat::TopologyIncomplete { detail });
@@ -165,7 +173,8 @@ impl Machine {
             let used = environment.memory_used_bytes.unwrap_or_default();
             let left = environment.memory_limit_bytes.map(|limit| limit.0.saturating_sub(used.0));
             let available = environment.memory_available_bytes.map(|bytes| bytes.0);
-            left.into_iter().chain(available).min()?
+            let address_space = environment.address_space_limit_bytes.map(|bytes| bytes.0);
+            left.into_iter().chain(available).chain(address_space).min()?
         } else {
             let sizes = self.topology.nodes.iter().map(|node| node.memory_bytes.map(|bytes| bytes.0));
             sizes.sum::<Option<u64>>().filter(|bytes| *bytes > 0)?
@@ -174,10 +183,11 @@ impl Machine {
     }
 }
 
-/// What a run leaves of this much memory, a guess: room for the page tables and for what else runs.
+/// What a run leaves of this much memory, a guess: 5 %, but 256 MiB of more than 1 GiB and a quarter of less. Room for the
+/// page tables and for what else runs.
 fn reserve(bytes: u64) -> u64 {
     const LEAST: u64 = 256 << 20;
-    LEAST.max(bytes / 20)
+    LEAST.min(bytes / 4).max(bytes / 20)
 }
 
 impl Source {
@@ -266,9 +276,12 @@ mod tests {
         assert_eq!(machine.usable_memory(), Some(Bytes(768 << 20)));
         machine.environment.memory_limit_bytes = Some(Bytes(512 << 20));
         machine.environment.memory_used_bytes = Some(Bytes(64 << 20));
-        assert_eq!(machine.usable_memory(), Some(Bytes(192 << 20)));
+        assert_eq!(machine.usable_memory(), Some(Bytes(336 << 20)));
         machine.environment.memory_limit_bytes = Some(Bytes(1 << 20));
         assert_eq!(machine.usable_memory(), Some(Bytes(0)));
+        machine.environment.memory_limit_bytes = None;
+        machine.environment.address_space_limit_bytes = Some(Bytes(400 << 20));
+        assert_eq!(machine.usable_memory(), Some(Bytes(300 << 20)));
         machine.environment = Environment::default();
         assert_eq!(machine.usable_memory(), None);
     }

@@ -133,7 +133,7 @@ impl Topology {
         self.last_level_caches(cpus)
             .iter()
             .map(|cache| cache.bytes.map(|bytes| bytes.0))
-            .sum::<Option<u64>>()
+            .try_fold(0u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
             .map(Bytes)
     }
 
@@ -165,11 +165,16 @@ pub(super) fn this_system() -> Result<(Topology, CpuSet)> {
     if let Some(name) = OVERRIDES.iter().find(|name| std::env::var_os(name).is_some()) {
         return Err(refused(&format!("{name} names another topology"), "unset it, or plan with --topology"));
     }
-    let hwloc = TopologyBuilder::new()
+    let builder = TopologyBuilder::new()
         .with_flags(BuildFlags::INCLUDE_DISALLOWED)
-        .map_err(|error| refused(&error, "install hwloc 2.8 or later"))?
-        .build()
-        .map_err(|error| refused(&error, "check that /sys and /proc are mounted"))?;
+        .map_err(|error| refused(&error, "install hwloc 2.8 or later"))?;
+    let built = if nodes_are_readable(Path::new("/")) {
+        builder.build()
+    } else {
+        // Without that component hwloc asks the processor itself.
+        with_environment("this system", &[("HWLOC_COMPONENTS", OsStr::new("-linux"))], || builder.build())?
+    };
+    let hwloc = built.map_err(|error| refused(&error, "check that /sys and /proc are mounted"))?;
     if !hwloc.is_this_system() {
         return Err(refused(&"hwloc describes another one", "unset the HWLOC_ variables of the environment"));
     }
@@ -215,7 +220,7 @@ pub(super) fn xml_file(path: &Path) -> Result<Topology> {
 pub(super) fn synthetic(description: &str) -> Result<Topology> {
     const ADVICE: &str = "describe it as in synthetic:\"pack:2 numa:3 l3:1 core:8 pu:2\"";
     /// hwloc would build whatever is asked for; Linux allows 8,192 CPUs.
-    const CPU_LIMIT: u64 = 1 << 16;
+    const CPU_LIMIT: u64 = 1 << 13;
     let what = format!("synthetic:\"{description}\"");
     if description.is_empty() {
         return Err(unreadable(&what, "the description is empty", ADVICE));
@@ -251,27 +256,33 @@ pub(super) fn sysfs_tree(dir: &Path) -> Result<Topology> {
         let reason = "it has no directory sys/devices/system/cpu";
         return Err(unreadable(&what, reason, "name the directory that holds the recorded sys and proc"));
     }
-    let hwloc = below_root(dir, || TopologyBuilder::new().build())?
+    if !nodes_are_readable(dir) {
+        let reason = "its directory sys/devices/system/node has no nodes";
+        return Err(unreadable(&what, reason, "remove that directory, or record the tree again"));
+    }
+    let wanted = [("HWLOC_FSROOT", dir.as_os_str()), ("HWLOC_COMPONENTS", OsStr::new("linux,stop"))];
+    let hwloc = with_environment(&what, &wanted, || TopologyBuilder::new().build())?
         .map_err(|error| unreadable(&what, error, "record the tree again with hwloc-gather-topology"))?;
     Ok(Topology::from_hwloc(&hwloc))
 }
 
-/// Runs `load` while hwloc takes `dir` for the root of the file system. hwloc has no call for it, only variables of the
-/// environment. They are left alone when they say so already.
-fn below_root<T>(dir: &Path, load: impl FnOnce() -> T) -> Result<T> {
-    let wanted = [("HWLOC_FSROOT", dir.as_os_str()), ("HWLOC_COMPONENTS", OsStr::new("linux,stop"))];
+/// Runs `load` while the environment holds these variables, through which alone hwloc can be told some things. They are
+/// left alone when they say so already.
+fn with_environment<T>(what: &str, wanted: &[(&str, &OsStr)], load: impl FnOnce() -> T) -> Result<T> {
     if wanted.iter().all(|(name, value)| std::env::var_os(name).as_deref() == Some(*value)) {
         return Ok(load());
     }
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).ok();
     if threads != Some(1) {
+        let wanted: Vec<String> =
+            wanted.iter().map(|(name, value)| format!("{name}={}", value.to_string_lossy())).collect();
         return Err(Error::refused(
-            format!("read the topology of sysfs:{}", dir.display()),
-            "other threads run in this process, and hwloc takes the directory from the environment",
-            "set HWLOC_FSROOT to the directory and HWLOC_COMPONENTS to linux,stop before starting",
+            format!("read the topology of {what}"),
+            "other threads run in this process, and hwloc takes this from the environment",
+            format!("set {} before starting", wanted.join(" ")),
         ));
     }
-    let before = wanted.map(|(name, _)| std::env::var_os(name));
+    let before: Vec<_> = wanted.iter().map(|(name, _)| std::env::var_os(name)).collect();
     for (name, value) in wanted {
         // SAFETY: nobody else can read the environment meanwhile: /proc/self/task was just seen to hold one thread.
         unsafe { std::env::set_var(name, value) };
@@ -287,6 +298,16 @@ fn below_root<T>(dir: &Path, load: impl FnOnce() -> T) -> Result<T> {
         }
     }
     Ok(loaded)
+}
+
+/// Whether hwloc's Linux component can read the nodes below `root`: it aborts the process on a directory without any.
+fn nodes_are_readable(root: &Path) -> bool {
+    let Ok(mut entries) = std::fs::read_dir(root.join("sys/devices/system/node")) else { return true };
+    entries.any(|entry| {
+        let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+        let number = name.to_str().and_then(|name| name.strip_prefix("node"));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    })
 }
 
 /// The numbers in one of hwloc's bitmaps, which may be infinite.

@@ -261,7 +261,14 @@ impl Plan {
         /// Guess: start, pin and watch one thread.
         const START_S: f64 = 0.000_5;
         let sampling = f64::from(self.samples + 1) * self.sample_least_ns as f64 * 1.5e-9;
-        let estimated_s = self.steps.iter().map(|step| sampling + START_S * step.cpus.len() as f64).sum();
+        /// Seen with 4 to 16 threads on 2 CPUs: half a second of samples and as much before them.
+        const OVERSUBSCRIBED_S: f64 = 1.0;
+        let one = |step: &Step| {
+            let oversubscribed = step.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
+            let sampling = if oversubscribed { OVERSUBSCRIBED_S } else { sampling };
+            sampling + START_S * step.cpus.len() as f64
+        };
+        let estimated_s = self.steps.iter().map(one).sum();
         Needs { memory_bytes: Bytes(0), estimated_s }
     }
 }

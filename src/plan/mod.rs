@@ -12,7 +12,7 @@ pub use domain::{Class, Domains};
 pub use scope::Scope;
 pub use threads::ThreadList;
 
-use crate::caveat::Caveat;
+use crate::caveat::{Caveat, LeftOut};
 use crate::machine::{Machine, Topology};
 use crate::units::{Bytes, CpuId, CpuSet};
 use serde::Serialize;
@@ -37,6 +37,8 @@ pub struct Suite {
     pub seed: u64,
     /// CPUs in scope.
     pub cpus: Vec<CpuId>,
+    /// Measurements that cannot be planned here, though others can.
+    pub left_out: Vec<LeftOut>,
     /// Bandwidth.
     pub stream: Option<stream::Plan>,
     /// Core-to-core latency.

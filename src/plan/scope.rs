@@ -28,9 +28,14 @@ impl Scope {
     pub fn new(machine: &Machine, cpus: Option<&CpuSet>, nodes: Option<&NodeSet>) -> Result<Scope> {
         let topology = &machine.topology;
         let memory_nodes = topology.memory_nodes().intersection(&machine.allowed_nodes);
+        let named = [cpus.map(|cpus| ("--cpus", cpus.is_empty())), nodes.map(|nodes| ("--nodes", nodes.is_empty()))];
+        if let Some((flag, _)) = named.into_iter().flatten().find(|(_, empty)| *empty) {
+            let all = format!("name some of CPUs {} or nodes {memory_nodes}", machine.allowed_cpus);
+            return Err(Error::usage(format!("use the list of {flag}"), "it is empty", all));
+        }
         if let Some(asked) = nodes {
             let missing = asked.difference(&memory_nodes);
-            if asked.is_empty() || !missing.is_empty() {
+            if !missing.is_empty() {
                 return Err(Error::usage(
                     format!("use the memory nodes {asked}"),
                     format!("node {missing} does not exist, has no memory or is not allowed"),
@@ -41,7 +46,7 @@ impl Scope {
         let in_scope = match (cpus, nodes) {
             (Some(asked), _) => {
                 let missing = asked.difference(&machine.allowed_cpus);
-                if asked.is_empty() || !missing.is_empty() {
+                if !missing.is_empty() {
                     return Err(Error::usage(
                         format!("use the CPUs {asked}"),
                         format!("CPU {missing} does not exist, is offline or is not allowed to this process"),

@@ -170,6 +170,14 @@ fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>,
         }
     }
     for row in &options.rows {
+        let other_store = options.store.is_some_and(|store| row.store.is_some_and(|own| own != store));
+        if other_store || options.isa.is_some_and(|isa| isa != row.isa) {
+            return Err(Error::usage(
+                format!("measure {}", row.name),
+                "--store or --isa says something else than the name",
+                "name the row alone, or an operation with --store and --isa",
+            ));
+        }
         match Kernel::new(row, isa) {
             Err(reason) => left_out.push(LeftOut { what: row.name.to_owned(), reason }),
             Ok(_) if chosen.iter().any(|other| other.name == row.name) => {}
@@ -198,7 +206,8 @@ fn size_arrays(machine: &Machine, name: &str, scope: &Scope, arrays: u64, option
     let cpus = scope.set();
     let (cache, unknown) = cache_sum(&machine.topology, &cpus);
     let mut caveats: Vec<Caveat> = unknown.into_iter().collect();
-    let least = Bytes((cache.0.saturating_mul(ARRAY_PER_CACHE)).max(ARRAY_LEAST).next_multiple_of(ARRAY_GRAIN));
+    let least = cache.0.saturating_mul(ARRAY_PER_CACHE).max(ARRAY_LEAST);
+    let least = Bytes(least.checked_next_multiple_of(ARRAY_GRAIN).unwrap_or(least));
     let bytes = match options.size {
         Some(size) => Bytes(size.0.next_multiple_of(Line::BYTES).max(cpus.len() as u64 * Line::BYTES)),
         None => least,

@@ -66,7 +66,9 @@ impl FromStr for ThreadList {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let items = text.split(',').map(|item| parse(item.trim())).collect::<Option<Vec<Item>>>();
-        let items = items.ok_or_else(|| format!("'{text}' is not a list of thread counts from 1 to {MOST}"))?;
+        let items = items.ok_or_else(|| {
+            format!("'{text}' is not a list of thread counts from 1 to {MOST}, with steps from 1 and factors from 2")
+        })?;
         Ok(ThreadList { text: text.to_owned(), items })
     }
 }

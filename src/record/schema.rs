@@ -129,8 +129,8 @@ pub struct Disturbance {
     pub counters: Counters,
     /// Of all threads together.
     pub involuntary_switches: u64,
-    /// Of all threads together.
-    pub voluntary_switches: u64,
+    /// Of all threads together; absent where /proc does not tell.
+    pub voluntary_switches: Option<u64>,
     /// The most that one thread was off its CPU during the work: wall time less its CPU time.
     #[serde(default)]
     pub off_cpu_ns: u64,

@@ -48,10 +48,10 @@ impl Document {
             match block {
                 Block::Heading(heading) => {
                     let gap = if index > 0 { "\n" } else { "" };
-                    let _ = writeln!(text, "{gap}{heading}");
+                    let _ = writeln!(text, "{gap}{}", printable(heading));
                 }
                 Block::Paragraph(paragraph) => {
-                    for line in wrapped(paragraph, 110) {
+                    for line in wrapped(&printable(paragraph), 110) {
                         let _ = writeln!(text, "  {line}");
                     }
                 }
@@ -138,10 +138,10 @@ impl Table {
                     write!(line, " {content}{space}{hang} ")
                 };
             }
-            let _ = writeln!(text, "{}", line.trim_end());
+            let _ = writeln!(text, "{}", printable(line.trim_end()));
         }
         for (index, note) in self.notes.iter().enumerate() {
-            let _ = writeln!(text, "    [{}] {note}", letter(index));
+            let _ = writeln!(text, "    [{}] {}", letter(index), printable(note));
         }
     }
 
@@ -184,6 +184,11 @@ fn letter(index: usize) -> String {
     if index < 26 { letter.to_string() } else { format!("{letter}{}", index / 26) }
 }
 
+/// Text without control characters: a record may come from anywhere, and a terminal obeys them.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '�' } else { c }).collect()
+}
+
 /// Markdown that shows host-provided text as it is.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -198,9 +203,9 @@ fn escaped(text: &str) -> String {
 
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    for paragraph in text.lines() {
+    {
         let mut line = String::new();
-        for word in paragraph.split(' ') {
+        for word in text.split(' ') {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
                 lines.push(std::mem::take(&mut line));
             }

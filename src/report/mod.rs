@@ -12,5 +12,5 @@ pub use csv::csv;
 pub use document::{Document, Table};
 pub use listing::{algorithms, kernels, models, protocols};
 pub use measured::document;
-pub use plan::document as plan_document;
+pub use plan::{by_reason, document as plan_document};
 pub use summary::{Summary, summary};

@@ -22,6 +22,7 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
     ));
     let cpus: CpuSet = suite.cpus.iter().copied().collect();
     document.paragraph(format!("CPUs {cpus}, seed {}", suite.seed));
+    left_out(&suite.left_out, &mut document);
     if let Some(plan) = &suite.latency {
         let protocols: Vec<&str> = plan.protocols.iter().map(|protocol| protocol.name()).collect();
         document.heading(format!(
@@ -120,7 +121,7 @@ fn short(cpus: &CpuSet) -> String {
 }
 
 /// What was left out, by the reason.
-pub(super) fn by_reason(left_out: &[LeftOut]) -> Vec<(&str, Vec<&str>)> {
+pub fn by_reason(left_out: &[LeftOut]) -> Vec<(&str, Vec<&str>)> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for left in left_out {
         match reasons.iter_mut().find(|(reason, _)| *reason == left.reason) {

@@ -124,7 +124,7 @@ fn best<'a>(steps: impl Iterator<Item = (&'a StreamStep, f64)>) -> Option<(&'a S
 
 /// The column of a record, if arrays were large enough for one.
 pub fn column(record: &Record) -> Option<Column> {
-    let large = |step: &StreamStep| step.array_bytes.0 >= step.cache_bytes.0 * crate::plan::stream::ARRAY_PER_CACHE;
+    let large = |step: &StreamStep| step.array_bytes.0 / crate::plan::stream::ARRAY_PER_CACHE >= step.cache_bytes.0;
     let copies = whole_machine(record).filter(|(step, _)| step.operation == "copy" && large(step));
     best(copies).map(|(step, bytes_per_s)| Column {
         bytes_per_s,

@@ -27,6 +27,8 @@ const SLICING: &str = "static";
 const ROUND_STRIDE: usize = 17;
 /// Most tokens in a sample, whatever the clock says: 20 ms of a token of 2 µs, shorter than any in the catalogue.
 const TOKENS_MOST: u64 = 10_000;
+/// Lines that are filled between two looks at whether to stop: 16 MiB.
+const FILL_CHUNK: usize = 1 << 18;
 /// Longest that nothing is said while rounds go on.
 const SILENCE: Nanos = Nanos(10_000_000_000);
 /// Pages whose place is asked for in a check.
@@ -39,6 +41,10 @@ const PLACEMENT_SAMPLE: usize = 256;
 pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
     for left_out in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left_out.clone()))?;
+    }
+    if let Some(reason) = context.stop_reason() {
+        let left_out = |model: &ModelPlan| LeftOut { what: title(model), reason: reason.into() };
+        return plan.models.iter().try_for_each(|model| (context.outcome)(Outcome::LeftOut(left_out(model))));
     }
     let Some(session) = prepare(plan, isa, context)? else { return Ok(()) };
     for (index, model) in plan.models.iter().enumerate() {
@@ -185,10 +191,16 @@ fn fill(plan: &Plan, arena: &mut Buffer, context: &Context<'_>) -> Result<()> {
     let lines = arena.lines_mut();
     let each = lines.len().div_ceil(cpus.len()).max(1);
     let parts: Vec<Mutex<&mut [memory::Line]>> = lines.chunks_mut(each).map(Mutex::new).collect();
+    let stop = context.stop;
     team::run(cpus, context.clock, |seat| {
         // Each part has one thread, so the lock is always free.
-        if let Some(mut part) = parts.get(seat.index).and_then(|part| part.lock().ok()) {
-            memory::fill_words(&mut part, (seat.index * each) as u64, plan.seed);
+        let Some(mut part) = parts.get(seat.index).and_then(|part| part.lock().ok()) else { return };
+        for (index, chunk) in part.chunks_mut(FILL_CHUNK).enumerate() {
+            // First touch is slow: nobody should wait for gigabytes of it after Ctrl-C.
+            if stop.reason(seat.now()).is_some() {
+                return;
+            }
+            memory::fill_words(chunk, (seat.index * each + index * FILL_CHUNK) as u64, plan.seed);
         }
     })
     .map(|_| ())
@@ -363,7 +375,7 @@ impl Session<'_> {
                     return (context.outcome)(Outcome::Failed(Error::refused(
                         format!("trust round {round} of {}, arm {}", title(replay.model), job.arm.name()),
                         "it read other words than another arm of the same tokens",
-                        "report this as a bug, and do not use this model's numbers",
+                        "report this as a bug; rounds before it agreed, this one was dropped",
                     )));
                 }
                 let line = self.line(replay, job, round, outcome, &placement);

@@ -66,8 +66,7 @@ fn measure(
         threads: 2,
         cpus: cpus.to_vec(),
         caveats: outcome.caveats,
-        // The first thread starts and ends every exchange, so its own span is the time of the round trips.
-        samples_ns: per_sample.iter().map(|sample| sample[0].1.0 - sample[0].0.0).collect(),
+        samples_ns: per_sample.iter().map(spans::elapsed).collect(),
         units_per_sample: round_trips * 2,
         warmup_samples: 0,
         per_thread: Vec::new(),

@@ -54,6 +54,9 @@ pub struct Context<'a> {
 /// # Errors
 /// Only when an outcome cannot be handed over; what fails inside is an [`Outcome::Failed`].
 pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &mut Context<'_>) -> Result<()> {
+    for left in &suite.left_out {
+        (context.outcome)(Outcome::LeftOut(left.clone()))?;
+    }
     if let Some(cpu) = suite.cpus.first() {
         overhead::run(*cpu, precision, context)?;
     }

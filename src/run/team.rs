@@ -45,8 +45,24 @@ struct Shared {
     generation: CachePadded<AtomicU32>,
     /// Set when a thread panicked: the others would wait for it for ever.
     broken: AtomicBool,
+    /// Threads that have done their work, or died.
+    gone: AtomicU32,
     /// Two slots in turn: a slow reader of one agreement cannot see the next one's value.
     agreed: [CachePadded<AtomicU64>; 2],
+}
+
+impl Shared {
+    /// After a panic: gives the others time to notice at a meeting. Those that wait in a barrier under test never will, and
+    /// a process that spins for ever is worse than one that ends: the record keeps what was measured.
+    fn end_or_abort(&self) {
+        for _ in 0..200 {
+            if self.gone.load(Ordering::Relaxed) == self.threads {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::process::abort();
+    }
 }
 
 /// Payload with which a thread leaves a broken team without printing.
@@ -122,6 +138,7 @@ pub fn run<R: Send>(cpus: &[CpuId], clock: Clock, work: impl Fn(Seat<'_>) -> R +
         arrived: CachePadded::default(),
         generation: CachePadded::default(),
         broken: AtomicBool::new(false),
+        gone: AtomicU32::new(0),
         agreed: Default::default(),
     };
     let gate = (Mutex::new(Gate::Closed), Condvar::new());
@@ -143,9 +160,15 @@ pub fn run<R: Send>(cpus: &[CpuId], clock: Clock, work: impl Fn(Seat<'_>) -> R +
                     return None;
                 }
                 let seat = Seat { index, cpu, clock, shared, agreements: 0 };
-                catch_unwind(AssertUnwindSafe(|| member(seat, work)))
-                    .inspect_err(|_| shared.broken.store(true, Ordering::Relaxed))
-                    .ok()
+                let outcome = catch_unwind(AssertUnwindSafe(|| member(seat, work)));
+                if outcome.is_err() {
+                    shared.broken.store(true, Ordering::Relaxed);
+                }
+                shared.gone.fetch_add(1, Ordering::Relaxed);
+                if outcome.is_err() {
+                    shared.end_or_abort();
+                }
+                outcome.ok()
             };
             match std::thread::Builder::new().name(format!("membar-{index}")).spawn_scoped(scope, body) {
                 Ok(handle) => handles.push(handle),
@@ -172,8 +195,8 @@ pub fn run<R: Send>(cpus: &[CpuId], clock: Clock, work: impl Fn(Seat<'_>) -> R +
     let mut caveats: Vec<Caveat> = members.iter().filter_map(|member| member.pin.clone()).collect();
     let disturbance = Disturbance {
         counters: before.delta(&Counters::now()),
-        involuntary_switches: members.iter().map(|member| member.switches.involuntary_switches).sum(),
-        voluntary_switches: members.iter().map(|member| member.switches.voluntary_switches).sum(),
+        involuntary_switches: members.iter().filter_map(|member| Some(member.switches?.involuntary_switches)).sum(),
+        voluntary_switches: members.iter().map(|member| Some(member.switches?.voluntary_switches)).sum(),
         off_cpu_ns: members.iter().map(|member| member.off_cpu_ns).max().unwrap_or(0),
         detours: members.iter().map(|member| member.detours).collect(),
     };
@@ -185,7 +208,7 @@ pub fn run<R: Send>(cpus: &[CpuId], clock: Clock, work: impl Fn(Seat<'_>) -> R +
 struct Member<R> {
     result: R,
     pin: Option<Caveat>,
-    switches: ThreadCounters,
+    switches: Option<ThreadCounters>,
     off_cpu_ns: u64,
     detours: Detours,
 }
@@ -196,7 +219,7 @@ fn member<R>(seat: Seat<'_>, work: &(impl Fn(Seat<'_>) -> R + Sync)) -> Member<R
     let cpu = seat.cpu;
     seat.meet();
     let detours = watch::detours(seat.clock);
-    let before = ThreadCounters::now().unwrap_or_default();
+    let before = ThreadCounters::now();
     let (clock, start) = (seat.clock, seat.now());
     let cpu_before = thread_cpu_time();
     let result = work(seat);
@@ -206,7 +229,7 @@ fn member<R>(seat: Seat<'_>, work: &(impl Fn(Seat<'_>) -> R + Sync)) -> Member<R
         (Some(before), Some(after)) => wall.saturating_sub(after.0 - before.0),
         _ => 0,
     };
-    let switches = before.delta(&ThreadCounters::now().unwrap_or(before));
+    let switches = before.zip(ThreadCounters::now()).map(|(before, after)| before.delta(&after));
     // Asked again after the work: a CPU that goes offline moves its threads without telling them.
     let seen = affinity::observed();
     let moved = (!seen.contains(cpu)).then_some(Caveat::PinNotHonoured { asked: cpu, got: seen });

@@ -59,7 +59,7 @@ pub fn caveats(disturbance: &Disturbance, cpus: &[CpuId], elapsed: Nanos) -> Vec
         caveats.push(Caveat::Detours { share, longest_ns });
     }
     // A thread that sleeps by itself is off its CPU without being disturbed.
-    let slept = disturbance.voluntary_switches > 2 * cpus.len() as u64;
+    let slept = disturbance.voluntary_switches.is_none_or(|switches| switches > 2 * cpus.len() as u64);
     let share = disturbance.off_cpu_ns as f64 / elapsed.0.max(1) as f64;
     if share > OFF_CPU_SHARE && !slept && !oversubscribed {
         caveats.push(Caveat::Preempted { switches: disturbance.involuntary_switches, share });
@@ -74,7 +74,7 @@ mod tests {
 
     fn calm() -> Disturbance {
         let quiet = Detours { window_ns: 1_000_000, count: 1, total_ns: 2_000, longest_ns: 2_000 };
-        Disturbance { detours: vec![quiet; 2], ..Disturbance::default() }
+        Disturbance { detours: vec![quiet; 2], voluntary_switches: Some(2), ..Disturbance::default() }
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         // Many short preemptions that cost nothing are the kernel's own housekeeping.
         let harmless = Disturbance { involuntary_switches: 100, off_cpu_ns: 3_000_000, ..calm() };
         assert_eq!(caveats(&harmless, &cpus, second), []);
-        let asleep = Disturbance { voluntary_switches: 100, off_cpu_ns: 900_000_000, ..calm() };
+        let asleep = Disturbance { voluntary_switches: Some(100), off_cpu_ns: 900_000_000, ..calm() };
         assert_eq!(caveats(&asleep, &cpus, second), []);
 
         let away = Detours { window_ns: 1_000_000, count: 1, total_ns: 500_000, longest_ns: 500_000 };

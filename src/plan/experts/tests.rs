@@ -99,7 +99,7 @@ fn large_machines_interleave_and_sweep_within_bounds() {
 
 #[test]
 fn too_little_memory_is_refused_with_the_arithmetic() {
-    let machine = machine("synthetic:\"numa:1(memory=500000000) l3:1(size=33554432) core:2 pu:1\"");
+    let machine = machine("synthetic:\"numa:1(memory=200000000) l3:1(size=33554432) core:2 pu:1\"");
     let error = Plan::new(&machine, &options(&machine)).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("1 GiB were asked for") && error.contains("the least that works is"), "{error}");
     // One that does not fit does not keep the other from being measured.
