@@ -9,8 +9,7 @@
 # Leaves       upper register halves zero (vzeroupper), direction flag and the control bits of MXCSR as they were
 # Fence        none: ordinary stores are ordered
 # Prefetch     none in software: the hardware prefetchers follow ascending streams
-# Why so       line by line: triad with all loads of a turn before all stores reached 0.88 of this
-#              (2 threads, arrays of 128 MiB, Zen 3 guest, median of 40 interleaved pairs; with 1 thread no difference)
+# Why so       line by line, as copy and triad: with all loads of a turn before all stores those were slower
 
     .pushsection .text.add_avx2,"ax",@progbits
     .globl add_avx2

@@ -9,7 +9,7 @@
 # Leaves       upper register halves zero (vzeroupper), direction flag and the control bits of MXCSR as they were
 # Fence        sfence at the end, so that whoever stops a clock afterwards has waited for the stores
 # Prefetch     none in software: the hardware prefetchers follow ascending streams
-# Why so       line by line: the halves of a line are stored together; other groupings were no faster (Zen 3)
+# Why so       line by line: the halves of a line are stored together; other groupings made no clear difference (Zen 3)
 
     .pushsection .text.add_nt_avx2,"ax",@progbits
     .globl add_nt_avx2

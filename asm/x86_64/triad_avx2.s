@@ -10,8 +10,8 @@
 # Fence        none: ordinary stores are ordered
 # Prefetch     none in software: the hardware prefetchers follow ascending streams
 # Why so       multiply, then add, no FMA: the reference rounds twice, and results must agree to the bit
-#              line by line: triad with all loads of a turn before all stores reached 0.88 of this
-#              (2 threads, arrays of 128 MiB, Zen 3 guest, median of 40 interleaved pairs; with 1 thread no difference)
+#              line by line: with all loads of a turn before all stores it reached 0.91 of this with 2 threads and
+#              0.93 with 1 (arrays of 128 MiB, Zen 3 guest, medians of 31 interleaved pairs)
 # Constant     3.0, built from an immediate: no data section to place or to relocate
 
     .pushsection .text.triad_avx2,"ax",@progbits

@@ -10,7 +10,7 @@
 # Fence        sfence at the end, so that whoever stops a clock afterwards has waited for the stores
 # Prefetch     none in software: the hardware prefetchers follow ascending streams
 # Why so       multiply, then add, no FMA: the reference rounds twice, and results must agree to the bit
-#              line by line: the halves of a line are stored together; other groupings were no faster (Zen 3)
+#              line by line: the halves of a line are stored together; other groupings made no clear difference (Zen 3)
 # Constant     3.0, built from an immediate: no data section to place or to relocate
 
     .pushsection .text.triad_nt_avx2,"ax",@progbits
