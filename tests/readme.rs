@@ -20,6 +20,10 @@ fn every_record_renders_to_the_text_beside_it() {
             let output = Command::new(env!("CARGO_BIN_EXE_membar")).arg("report").arg(&path).output().unwrap();
             let text = fs::read_to_string(path.with_extension("txt")).unwrap();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), text, "{}", path.display());
+            let header = membar::record::Record::read(&path).unwrap().header;
+            let command = header.command.join(" ");
+            assert!(read("reports/README.md").contains(&format!("`{command}`")), "{command} is not what the table says");
+            assert!(header.commit.is_some_and(|commit| !commit.ends_with("dirty")), "{}", path.display());
             records += 1;
         }
     }
@@ -30,7 +34,7 @@ fn every_record_renders_to_the_text_beside_it() {
 fn the_example_in_the_readme_is_the_report() {
     let readme = read("README.md");
     let example = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    assert_eq!(example.trim_end(), read("reports/two-cpu-guest.txt").trim_end());
+    assert_eq!(example.trim_end(), read("reports/kvm-guest-2-cpus.txt").trim_end());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Where a token's time went, what limits it, and what would help: pure functions of a record.
 //!
 //! A round holds one run of every arm, back to back. Differences are taken inside a round, so that what its arms share
-//! (the machine's mood) cancels, and summarised over rounds by the median:
+//! (the machine's mood) cancels, and summarised over rounds by a trimmed mean, which is linear, so that they add up:
 //!
 //! ```text
 //! bandwidth = roof            the token's bytes, read by the fastest thread set
@@ -50,16 +50,14 @@ pub struct Attribution {
     pub baseline: bool,
     /// Rounds that had every arm.
     pub rounds: usize,
-    /// Tokens per second: the inverse of `full_median_ns`, which was measured.
+    /// Tokens per second: the inverse of `full_ns`.
     pub tokens_per_s: Option<f64>,
     /// Weight bytes of one token.
     pub bytes_per_token: Bytes,
     /// Barrier points of one token.
     pub barriers_per_token: u64,
-    /// The exact sum of the parts. It may differ from `full_median_ns`, as medians do not add up.
+    /// The arm `full` over the middle half of the rounds, as the exact sum of the parts (each rounded to a nanosecond).
     pub full_ns: i64,
-    /// The plain median of the arm `full`.
-    pub full_median_ns: f64,
     /// The parts.
     pub parts: Parts,
     /// A barrier among threads that do nothing else (arm `barrier`), for comparison.
@@ -140,11 +138,10 @@ pub fn attributions(record: &Record) -> Vec<Attribution> {
                 wait: sample.wait,
                 baseline: sample.baseline,
                 rounds: measured.rounds.len(),
-                tokens_per_s: (measured.full_median_ns > 0.0).then(|| 1e9 / measured.full_median_ns),
+                tokens_per_s: (measured.full_ns > 0).then(|| 1e9 / measured.full_ns as f64),
                 bytes_per_token: sample.bytes_per_token,
                 barriers_per_token: sample.barriers_per_token,
                 full_ns: measured.full_ns,
-                full_median_ns: measured.full_median_ns,
                 parts: measured.parts,
                 idle_barrier_ns: idle_barrier(arms, sample.barriers_per_token),
                 runs: steps.len(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// One part of a token's time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// Median over rounds, rounded. May be negative.
+    /// Over the middle half of the rounds, rounded. May be negative.
     pub ns: i64,
     /// 95 % bootstrap interval over rounds; `None` below five rounds.
     pub interval: Option<Interval>,
@@ -35,17 +35,18 @@ pub struct Parts {
 impl Parts {
     /// The parts over these rounds; `None` without rounds.
     pub(super) fn over(rounds: &[Round], seed: u64) -> Option<Parts> {
-        let part = |of: fn(&Round) -> f64| {
-            let statistic = |rounds: &[Round]| stats::median(&rounds.iter().map(of).collect::<Vec<_>>());
-            Some(Part { ns: statistic(rounds)?.round() as i64, interval: stats::bootstrap(rounds, seed, statistic) })
+        let middle = midmean(rounds)?;
+        let part = |of: fn(&Round) -> f64| Part {
+            ns: of(&middle).round() as i64,
+            interval: stats::bootstrap(rounds, seed, |rounds| midmean(rounds).as_ref().map(of)),
         };
         Some(Parts {
-            bandwidth: Some(part(|round| round.roof)?),
-            reach: part(|round| round.read - round.roof),
+            bandwidth: Some(part(|round| round.roof)),
+            reach: Some(part(|round| round.read - round.roof)),
             compute: None,
             barrier: None,
-            skew: part(|round| round.sync - round.read),
-            exchange: part(|round| round.full - round.sync),
+            skew: Some(part(|round| round.sync - round.read)),
+            exchange: Some(part(|round| round.full - round.sync)),
         })
     }
 
@@ -87,7 +88,24 @@ pub(super) struct Measured {
     pub rounds: Vec<Round>,
     pub parts: Parts,
     pub full_ns: i64,
-    pub full_median_ns: f64,
+}
+
+/// The mean of each arm over the middle half of the rounds, ordered by the time of all their arms: a trimmed mean. It
+/// leaves out rounds in which something went wrong, as a median would, but it is linear: parts add up to the token that
+/// was measured, where medians of differences miss it by the noise of each.
+fn midmean(rounds: &[Round]) -> Option<Round> {
+    let total = |round: &Round| round.roof + round.read + round.sync + round.full;
+    let mut sorted = rounds.to_vec();
+    sorted.sort_unstable_by(|a, b| total(a).total_cmp(&total(b)));
+    let cut = sorted.len() / 4;
+    let middle = &sorted[cut..sorted.len() - cut];
+    let mean = |of: fn(&Round) -> f64| middle.iter().map(of).sum::<f64>() / middle.len() as f64;
+    (!middle.is_empty()).then(|| Round {
+        roof: mean(|round| round.roof),
+        read: mean(|round| round.read),
+        sync: mean(|round| round.sync),
+        full: mean(|round| round.full),
+    })
 }
 
 /// The parts over all rounds that have roof, read, sync and full; `None` when no round has.
@@ -101,6 +119,5 @@ pub(super) fn measure(arms: &BTreeMap<Arm, Arms<'_>>, seed: u64) -> Option<Measu
     let rounds: Vec<Round> = full.keys().filter_map(in_round).collect();
     let parts = Parts::over(&rounds, seed)?;
     let full_ns = parts.iter().map(|(_, part)| part.ns).sum();
-    let full_median_ns = stats::median(&rounds.iter().map(|round| round.full).collect::<Vec<_>>())?;
-    Some(Measured { rounds, parts, full_ns, full_median_ns })
+    Some(Measured { rounds, parts, full_ns })
 }

@@ -77,8 +77,8 @@ impl Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// Inconclusive; or fewer than 7 rounds; or the token's time spread by more than 10 % on one level; or the sum of the
-    /// parts is more than 3 % away from the median token.
+    /// Inconclusive; or fewer than 7 rounds; or the token's time spread by more than 10 % on one level; or pages
+    /// elsewhere than asked.
     #[default]
     Low,
     /// Between the two.
@@ -127,8 +127,6 @@ const SPREAD_HIGH: f64 = 0.05;
 /// which there is no verdict, and above which confidence is not high.
 const LOST_MOST: f64 = 0.05;
 const LOST_SURE: f64 = 0.01;
-/// Relative distance between the sum of the parts and the median token above which confidence is low.
-const GAP_LOW: f64 = 0.03;
 /// How far the largest part must be clear of the second for high confidence.
 const CLEAR: f64 = 1.5;
 
@@ -178,14 +176,12 @@ pub(super) fn judge(
         && lost <= LOST_SURE
         && attribution.parts.compute.is_some()
         && !attribution.caveats.iter().any(|tainted| cached(&tainted.worst));
-    // Medians do not add up: where the sum of the parts is far from the median token, neither is firm.
-    let gap = attribution.full_ns as f64 / attribution.full_median_ns - 1.0;
     let misplaced =
         |caveat: &Caveat| matches!(caveat, Caveat::PagesElsewhere { .. } | Caveat::PlacementUnverified { .. });
     let shaky = attribution.caveats.iter().any(|tainted| misplaced(&tainted.worst))
         || attribution.rounds < ROUNDS_SURE
         || (full_spread > SPREAD_LOW && levels.is_none());
-    let confidence = if shaky || gap.abs() > GAP_LOW {
+    let confidence = if shaky {
         Confidence::Low
     } else if is_high {
         Confidence::High
@@ -195,14 +191,6 @@ pub(super) fn judge(
     let both =
         levels.map_or(String::new(), |levels| format!(" (the machine moved between two levels, {levels}: on both)"));
     let sentence = format!("{subject} is limited by {}{both}: {}", largest.in_words(), shares(attribution));
-    let sentence = if gap.abs() > GAP_LOW {
-        format!(
-            "{sentence} (The median token took {}: medians of parts do not add up.)",
-            span(attribution.full_median_ns)
-        )
-    } else {
-        sentence
-    };
     Verdict { limit: largest, second: Some(next), confidence, sentence, advice }
 }
 
@@ -234,7 +222,7 @@ fn doubt(attribution: &Attribution, lost: f64) -> Option<String> {
     if let Some(caveat) = attribution.caveats.iter().map(|tainted| &tainted.worst).find(|caveat| crowded(caveat)) {
         return Some(format!("threads had to share CPUs ({caveat})"));
     }
-    if attribution.full_median_ns <= 0.0 || attribution.full_ns <= 0 {
+    if attribution.full_ns <= 0 {
         return Some("its tokens took no time".into());
     }
     let strayed = |caveat: &Caveat| matches!(caveat, Caveat::PinNotHonoured { .. });
