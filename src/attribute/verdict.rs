@@ -309,7 +309,9 @@ fn shares(attribution: &Attribution) -> String {
         other => other.in_words().into(),
     };
     let (real, below): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(_, part)| part.ns >= 0);
-    let share = |part: &Part| format!("{} ({:.0} %)", span(part.ns as f64), 100.0 * part.ns as f64 / full);
+    // Adding zero turns a rounded −0 into 0.
+    let percent = |part: &Part| (100.0 * part.ns as f64 / full).round() + 0.0;
+    let share = |part: &Part| format!("{} ({:.0} %)", span(part.ns as f64), percent(part));
     let mut verb = "go to";
     let real: Vec<String> = real
         .iter()
