@@ -22,7 +22,10 @@ fn every_record_renders_to_the_text_beside_it() {
             assert_eq!(String::from_utf8(output.stdout).unwrap(), text, "{}", path.display());
             let header = membar::record::Record::read(&path).unwrap().header;
             let command = header.command.join(" ");
-            assert!(read("reports/README.md").contains(&format!("`{command}`")), "{command} is not what the table says");
+            assert!(
+                read("reports/README.md").contains(&format!("`{command}`")),
+                "{command} is not what the table says"
+            );
             assert!(header.commit.is_some_and(|commit| !commit.ends_with("dirty")), "{}", path.display());
             records += 1;
         }
