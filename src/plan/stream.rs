@@ -298,7 +298,8 @@ impl Plan {
             needs.memory_bytes = needs.memory_bytes.max(Bytes(held));
             let threads = group.cpus.len().min(16) as f64;
             let pass: u64 = self.kernels.iter().map(|row| row.operation.counted_bytes(group.array_bytes).0).sum();
-            let passes = f64::from(self.samples + 3);
+            // Each sample follows an untimed pass.
+            let passes = f64::from(2 * (self.samples + 1) + 3);
             needs.estimated_s += held as f64 / TOUCH / threads + pass as f64 * passes / STREAM / threads;
         }
         needs
