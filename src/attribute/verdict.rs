@@ -130,10 +130,10 @@ const LOST_SURE: f64 = 0.01;
 /// How far the largest part must be clear of the second for high confidence.
 const CLEAR: f64 = 1.5;
 
-/// Judges one attribution. `Inconclusive` when one of these holds, named in the sentence:
-/// fewer than 5 rounds; threads elsewhere than asked; weights read again before the caches are through; more threads than CPUs or than the quota; CPUs taken away for more than 5 % of the time; times
-/// spread by more than 25 %; the two largest parts' intervals overlap; the machine moved between two levels, unless each
-/// level has 5 rounds and they agree.
+/// Judges one attribution. `Inconclusive` when one of these holds, named in the sentence: fewer than 5 rounds; tokens that
+/// took no time; threads elsewhere than asked; weights read again before the caches are through; more threads than CPUs or
+/// than the quota; CPUs taken away for more than 5 % of the time; times spread by more than 25 %; the two largest parts'
+/// intervals overlap; the machine moved between two levels, unless each level has 5 rounds and they agree.
 pub(super) fn judge(
     attribution: &Attribution,
     measured: &Measured,

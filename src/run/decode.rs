@@ -72,8 +72,9 @@ pub fn verify(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()
                 let left_out = LeftOut { what: format!("check of {}", title(model)), reason: reason.into() };
                 return (context.outcome)(Outcome::LeftOut(left_out));
             }
-            let what = format!("{}, {}", title(model), describe(configuration));
-            let checked = session.checked(&replay, configuration, context, expected);
+            let what = format!("{}, {}", title(model), describe(configuration.into()));
+            let roof = || session.checked_arm(&replay, configuration.into(), Arm::Roof, context, expected);
+            let checked = session.checked(&replay, configuration, context, expected).and_then(|_| roof());
             (context.outcome)(match checked {
                 Ok(_) => Outcome::Starting(format!("checked {what}: bytes and checksum as by the plain reader")),
                 Err(error) => Outcome::Failed(error),
@@ -98,8 +99,8 @@ fn starting(model: &ModelPlan) -> String {
     )
 }
 
-fn describe(configuration: &Configuration) -> String {
-    let Configuration { cpus, barrier, wait, .. } = configuration;
+fn describe(threads: Threads<'_>) -> String {
+    let Threads { cpus, barrier, wait } = threads;
     format!("{}, barrier {} ({wait})", units::Threads(cpus.len() as u32), barrier.name())
 }
 
@@ -255,35 +256,52 @@ impl Session<'_> {
     ) -> Result<Vec<Nanos>> {
         let mut times = Vec::with_capacity(configuration.arms.len());
         for &arm in &configuration.arms {
-            let outcome = self.arm(replay, configuration.into(), arm, (0, 1), context)?;
-            let seen = Expected {
-                sum: outcome.results.iter().fold(0, |sum, result| sum.wrapping_add(result.sum)),
-                lines: outcome.results.iter().map(|result| result.lines).sum(),
-            };
-            let streams = Parts::of(arm).is_some_and(|parts| parts.streams);
-            if streams && seen != expected {
-                return Err(Error::refused(
-                    format!("trust {} ({}), arm {}", title(replay.model), describe(configuration), arm.name()),
-                    format!(
-                        "one token read {} lines with the sum {:#x}, and the plain reader {} lines with {:#x}",
-                        seen.lines, seen.sum, expected.lines, expected.sum
-                    ),
-                    "report this as a bug; nothing was recorded for this model",
-                ));
-            }
-            times.push(elapsed(&outcome.results));
+            times.push(self.checked_arm(replay, configuration.into(), arm, context, expected)?);
         }
         Ok(times)
     }
 
+    /// Runs token 0 once in one arm, compares what was streamed with the plain reader, and returns its time.
+    fn checked_arm(
+        &self,
+        replay: &Replay<'_>,
+        threads: Threads<'_>,
+        arm: Arm,
+        context: &Context<'_>,
+        expected: Expected,
+    ) -> Result<Nanos> {
+        let outcome = self.arm(replay, threads, arm, (0, 1), context)?;
+        let seen = Expected {
+            sum: outcome.results.iter().fold(0, |sum, result| sum.wrapping_add(result.sum)),
+            lines: outcome.results.iter().map(|result| result.lines).sum(),
+        };
+        let streams = Parts::of(arm).is_some_and(|parts| parts.streams);
+        if streams && seen != expected {
+            return Err(Error::refused(
+                format!("trust {} ({}), arm {}", title(replay.model), describe(threads), arm.name()),
+                format!(
+                    "one token read {} lines with the sum {:#x}, and the plain reader {} lines with {:#x}",
+                    seen.lines, seen.sum, expected.lines, expected.sum
+                ),
+                "report this as a bug; nothing was recorded for this model",
+            ));
+        }
+        Ok(elapsed(&outcome.results))
+    }
+
     /// The fastest reader among the roof's candidates, and its best time for a token.
-    fn roof(&self, replay: &Replay<'_>, threads: Threads<'_>, context: &Context<'_>) -> Result<(Vec<CpuId>, Nanos)> {
+    fn roof(
+        &self,
+        replay: &Replay<'_>,
+        threads: Threads<'_>,
+        context: &Context<'_>,
+        expected: Expected,
+    ) -> Result<(Vec<CpuId>, Nanos)> {
         let rule = &self.plan.roof;
         let mut best = (Vec::new(), Nanos(u64::MAX));
         for _ in 0..rule.trials.max(1) {
             for cpus in &rule.candidates {
-                let outcome = self.arm(replay, Threads { cpus, ..threads }, Arm::Roof, (0, 1), context)?;
-                let time = elapsed(&outcome.results);
+                let time = self.checked_arm(replay, Threads { cpus, ..threads }, Arm::Roof, context, expected)?;
                 if time < best.1 {
                     best = (cpus.clone(), time);
                 }
@@ -299,7 +317,7 @@ impl Session<'_> {
         let Some(baseline) = plan.configurations.iter().find(|configuration| configuration.baseline) else {
             return Ok(());
         };
-        let (roof_cpus, roof_time) = match self.roof(replay, baseline.into(), context) {
+        let (roof_cpus, roof_time) = match self.roof(replay, baseline.into(), context, expected) {
             Ok(roof) => roof,
             Err(error) => return (context.outcome)(Outcome::Failed(error)),
         };

@@ -349,6 +349,10 @@ fn the_check_catches_a_wrong_sum_and_a_line_too_few() {
         for wrong in [Expected { sum: right.sum ^ 1, ..right }, Expected { lines: right.lines - 1, ..right }] {
             let error = check(wrong).unwrap_err().to_string();
             assert!(error.contains("small Q8_0") && error.contains("2 threads"), "{error}");
+            // The roof has a program of its own, and the same check.
+            let error =
+                session.roof(&replay, (&plan.configurations[1]).into(), context, wrong).unwrap_err().to_string();
+            assert!(error.contains("arm roof"), "{error}");
         }
         Ok(())
     });
