@@ -98,6 +98,15 @@ pub enum Caveat {
         /// The last-level caches in scope.
         cache_bytes: Bytes,
     },
+    /// There is not enough memory for arrays that the caches cannot hold.
+    CannotBeDram {
+        /// The arrays that fit.
+        array_bytes: Bytes,
+        /// The least that would be memory.
+        least_bytes: Bytes,
+        /// Memory that can be used.
+        usable_bytes: Bytes,
+    },
     /// The samples sit on two levels, or moved from one to the other.
     Bimodal {
         /// Lower level, ns.
@@ -182,6 +191,11 @@ impl fmt::Display for Caveat {
             Caveat::CacheResident { reuse_bytes, cache_bytes } => {
                 write!(f, "may be served from cache: reread after {reuse_bytes}, caches hold {cache_bytes}")
             }
+            Caveat::CannotBeDram { array_bytes, least_bytes, usable_bytes } => write!(
+                f,
+                "cannot be DRAM: arrays of {array_bytes} are all that fits into the {usable_bytes} of memory that can be \
+                 used, and beyond the caches it takes {least_bytes}"
+            ),
             Caveat::Bimodal { low_ns, high_ns } => {
                 let level = |ns: &f64| if *ns < 1e4 { format!("{ns:.1} ns") } else { Nanos(*ns as u64).to_string() };
                 write!(f, "two levels: {} and {}", level(low_ns), level(high_ns))

@@ -68,6 +68,11 @@ pub fn bootstrap<R: Clone>(rounds: &[R], seed: u64, statistic: impl Fn(&[R]) -> 
     Some(Interval { low: quantile(&values, 0.025)?, high: quantile(&values, 0.975)? })
 }
 
+/// Whether two values are the same within a relative tolerance of the smaller one.
+pub fn same_level(a: f64, b: f64, tolerance: f64) -> bool {
+    (a - b).abs() < tolerance * a.min(b)
+}
+
 /// Two levels among samples, if there are two: Otsu's threshold (1979) splits the sorted values where the variance
 /// between the halves is largest; they count as levels when each holds at least a fifth of the samples, they are at least
 /// 15 % apart, and that gap is at least four times the spread inside each. Returns the medians of both.

@@ -95,6 +95,9 @@ pub struct StreamArgs {
     /// Where pages go: first-touch, bind or interleave
     #[arg(long)]
     pub placement: Option<String>,
+    /// Only the bandwidth column: the best copy, and whether doubled arrays confirm it
+    #[arg(long, conflicts_with = "kernels")]
+    pub column: bool,
 }
 
 /// Flags of `membar latency`.

@@ -363,7 +363,9 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
         let operation_names = (!operation_names.is_empty()).then(|| operation_names.join(","));
         let quick_operations = [Operation::Read, Operation::Copy, Operation::Triad];
         let mut operations = choices("--kernels", &operation_names, &operations)?;
-        if flags.kernels.is_none() && preset == Preset::Quick {
+        if flags.column {
+            operations.push(Operation::Copy);
+        } else if flags.kernels.is_none() && preset == Preset::Quick {
             operations.extend(quick_operations);
         }
         let stores = [Store::Ordinary, Store::NonTemporal].map(|store| (store.name(), store));
@@ -378,6 +380,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             threads: threads.clone(),
             samples,
             preset,
+            column_only: flags.column,
         };
         match plan::stream::plan(machine, &scope, isa, &options) {
             Ok(plan) => suite.stream = Some(plan),

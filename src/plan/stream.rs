@@ -1,20 +1,23 @@
 //! Bandwidth: which kernels, on which threads, over arrays of which size.
 
-use super::{Needs, Preset, Scope, ThreadList, cache_sum, standing_caveats};
+mod sizes;
+
+pub use sizes::ARRAY_PER_CACHE;
+
+use super::{Needs, Preset, Scope, ThreadList, standing_caveats};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, Operation, Row, Store};
 use crate::machine::{Isa, IsaSet, Machine};
-use crate::memory::{Line, Pages, Policy};
-use crate::units::{Bytes, CpuId, NodeId, NodeSet};
+use crate::memory::{Pages, Policy};
+use crate::units::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
 use serde::{Serialize, Serializer};
+use sizes::Arrays;
 
-/// Arrays are at least this many times the sum of the last-level caches: McCalpin's rule for STREAM.
-pub const ARRAY_PER_CACHE: u64 = 4;
-/// Arrays are whole multiples of this, so that every thread's part is whole pages also with 2 MiB pages and few threads.
-const ARRAY_GRAIN: u64 = 2 << 20;
-/// Below this, one pass is over before all threads have left the start line.
-const ARRAY_LEAST: u64 = 32 << 20;
+/// Scope of the thread sweep: the CPUs in scope, pages next to the threads that use them.
+pub const MACHINE: &str = "machine";
+/// Scope of the column's own steps.
+pub const COLUMN: &str = "column";
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +42,8 @@ pub struct Options {
     pub samples: Option<u32>,
     /// How thorough.
     pub preset: Preset,
+    /// Nothing but the bandwidth column, and what it needs: a sweep of the copies.
+    pub column_only: bool,
 }
 
 /// `--placement`.
@@ -55,26 +60,29 @@ pub enum PlacementRule {
 /// What will be streamed.
 #[derive(Debug, Serialize)]
 pub struct Plan {
-    /// Rows to measure, in table order.
-    #[serde(serialize_with = "row_names")]
-    pub kernels: Vec<&'static Row>,
     /// Thread sets, each with arrays of its own.
     pub groups: Vec<Group>,
-    /// Samples that count; one more comes first and is dropped.
-    pub samples: u32,
+    /// How the column is taken once the sweep has shown the best copy.
+    pub column: Option<Column>,
     /// A sample repeats its pass until it lasts this long.
     pub sample_least_ns: u64,
     /// Page size to ask for.
     pub pages: Pages,
-    /// Rows that cannot run here.
+    /// What cannot be measured here.
     pub left_out: Vec<LeftOut>,
 }
 
 /// One set of threads over one set of arrays.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// `machine` or `node N`.
+    /// What part of the machine this is: [`MACHINE`], `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
+    /// the first, memory of the second).
     pub scope: String,
+    /// Rows to measure, in table order.
+    #[serde(serialize_with = "row_names")]
+    pub kernels: Vec<&'static Row>,
+    /// Samples that count; one more comes first and is dropped.
+    pub samples: u32,
     /// One CPU a thread.
     pub cpus: Vec<CpuId>,
     /// Nodes of these CPUs.
@@ -93,59 +101,306 @@ pub struct Group {
     pub caveats: Vec<Caveat>,
 }
 
+/// How the bandwidth column is taken: the sweep's best copy again, over arrays as they are and twice as large in turn. While
+/// the two differ, larger arrays are tried, since then some cache is larger than reported.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// Samples of each size in a batch.
+    pub samples: u32,
+    /// Batches after which two sizes count as different.
+    pub batches: u32,
+    /// Relative difference between the best of both sizes from which on they are different.
+    pub tolerance: f64,
+    /// The largest array of which two fit into memory; `None` when the memory's size is unknown.
+    pub most_bytes: Option<Bytes>,
+}
+
+impl Column {
+    /// METHOD's rule: the column counts only if doubling the arrays changes it by less than this.
+    pub const TOLERANCE: f64 = 0.03;
+}
+
 fn row_names<S: Serializer>(rows: &[&'static Row], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(rows.iter().map(|row| row.name))
 }
 
-/// Plans the bandwidth measurement.
+/// Plans the bandwidth measurement: the thread sweep, then (with several) sockets, nodes, interleaved pages and every node's
+/// memory from every node's CPUs.
 ///
 /// # Errors
-/// When nothing can run, the thread counts do not fit, or the arrays do not fit into memory.
+/// When nothing can run, the thread counts do not fit, the arrays do not fit into memory, or the column is asked for and
+/// cannot be taken.
 pub fn plan(machine: &Machine, scope: &Scope, isa: &IsaSet, options: &Options) -> Result<Plan> {
-    let (kernels, mut left_out) = choose_kernels(isa, options)?;
-    let arrays =
-        kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(1);
-    let counts = match &options.threads {
-        Some(list) => list.resolve(scope.cpus.len() as u32, scope.cpus.len() as u32)?,
-        None => scope.natural_threads(&machine.topology, options.preset == Preset::Quick),
-    };
-
-    let mut groups = Vec::new();
-    let whole = size_arrays(machine, "machine", scope, arrays, options)?;
-    for threads in counts {
-        groups.push(group(machine, scope, "machine".into(), scope.compact(threads), &whole, options));
+    let (kernels, left_out) = choose_kernels(isa, options)?;
+    let mut planner = Planner { machine, options, kernels, groups: Vec::new(), left_out };
+    planner.sweep(scope)?;
+    if options.threads.is_none() && !options.column_only {
+        planner.parts(scope)?;
     }
-    // Each node by itself, with its own cores and its own memory.
-    let nodes: Vec<NodeId> = scope.nodes.iter().collect();
-    if nodes.len() > 1 && options.threads.is_none() {
-        for node in nodes {
-            let name = format!("node {node}");
-            // A node without CPUs (HBM, CXL) is read from those next to it.
-            let near = machine.topology.node(node).map(|node| {
-                let cpus = if node.cpus.is_empty() { &node.near_cpus } else { &node.cpus };
-                cpus.intersection(&scope.set())
-            });
-            let Some(cpus) = near.filter(|cpus| !cpus.is_empty()) else {
-                left_out.push(LeftOut { what: name, reason: "no CPU in scope is in it or next to it".into() });
-                continue;
-            };
-            let local = Scope::new(machine, Some(&cpus), Some(&NodeSet::from_iter([node])))?;
-            match size_arrays(machine, &name, &local, arrays, options) {
-                Ok(arrays) => {
-                    groups.push(group(machine, &local, name, local.compact(local.cores as u32), &arrays, options));
-                }
-                Err(error) => left_out.push(LeftOut { what: name, reason: error.to_string() }),
-            }
-        }
-    }
+    let column = planner.column()?;
     Ok(Plan {
-        kernels,
-        groups,
-        samples: options.samples.unwrap_or(if options.preset == Preset::Full { 20 } else { 10 }),
+        groups: planner.groups,
+        column,
         sample_least_ns: 1_000_000,
         pages: options.pages.unwrap_or(Pages::Default),
-        left_out,
+        left_out: planner.left_out,
     })
+}
+
+/// A plan in the making.
+struct Planner<'a> {
+    machine: &'a Machine,
+    options: &'a Options,
+    kernels: Vec<&'static Row>,
+    groups: Vec<Group>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Planner<'_> {
+    /// Whether the user said which rows to measure: then they are measured everywhere.
+    fn named(&self) -> bool {
+        !(self.options.operations.is_empty() && self.options.rows.is_empty()) || self.options.column_only
+    }
+
+    fn samples(&self, default: u32) -> u32 {
+        let twice = if self.options.preset == Preset::Full { 2 } else { 1 };
+        self.options.samples.unwrap_or(default * twice)
+    }
+
+    /// The chosen rows of these operations; all that were named, if some were.
+    fn rows(&self, operations: &[Operation]) -> Vec<&'static Row> {
+        let wanted = |row: &&&Row| self.named() || operations.contains(&row.operation);
+        self.kernels.iter().filter(wanted).copied().collect()
+    }
+
+    /// All CPUs in scope by thread count. STREAM's number comes from the count that is best, which is rarely known
+    /// beforehand; the rows that only make sense at the top are measured at all cores alone.
+    fn sweep(&mut self, scope: &Scope) -> Result<()> {
+        let (machine, options) = (self.machine, self.options);
+        let cpus = scope.cpus.len() as u32;
+        let counts = match &options.threads {
+            Some(list) => list.resolve(cpus, cpus)?,
+            None => scope.natural_threads(&machine.topology, options.preset == Preset::Quick),
+        };
+        let everywhere = options.threads.is_some() || options.preset != Preset::Default;
+        for threads in counts {
+            let all = everywhere || threads as usize == scope.cores;
+            let rows = if all {
+                self.kernels.clone()
+            } else {
+                self.rows(&[Operation::Read, Operation::Copy, Operation::Triad])
+            };
+            // The column measures its own thread count again.
+            let samples = self.samples(if all { 10 } else { 5 });
+            let set = scope.compact(threads);
+            self.add(MACHINE.into(), scope, set, rows, samples, options.placement)?;
+        }
+        Ok(())
+    }
+
+    /// Sockets, nodes and pairs of nodes. What does not fit is left out.
+    fn parts(&mut self, scope: &Scope) -> Result<()> {
+        let topology = &self.machine.topology;
+        let options = self.options;
+        let quick = options.preset == Preset::Quick;
+        let short = [Operation::Read, Operation::Copy];
+
+        let packages: Vec<(u32, CpuSet)> =
+            topology.packages.iter().map(|package| (package.id, package.cpus.intersection(&scope.set()))).collect();
+        if packages.len() > 1 && !quick {
+            for (id, cpus) in packages.into_iter().filter(|(_, cpus)| !cpus.is_empty()) {
+                let of = Scope::new(self.machine, Some(&cpus), None)?;
+                let of = Scope { nodes: self.nodes_of(&of.cpus).intersection(&scope.nodes), ..of };
+                let set = of.compact(of.cores as u32);
+                let rows = self.rows(&short);
+                self.try_add(format!("socket {id}"), &of, set, rows, self.samples(5), None);
+            }
+        }
+        let nodes: Vec<NodeId> = scope.nodes.iter().collect();
+        if nodes.len() < 2 {
+            return Ok(());
+        }
+        if !quick && options.placement.is_none() {
+            let set = scope.compact(scope.cores as u32);
+            let of = Scope { nodes: self.nodes_of(&set).intersection(&scope.nodes), ..scope.clone() };
+            let rows = self.rows(&short);
+            if of.nodes.len() > 1 {
+                let rule = Some(PlacementRule::Interleave);
+                self.try_add("machine interleaved".into(), &of, set, rows, self.samples(5), rule);
+            }
+        }
+        // Each node by itself: its own cores on its own memory, those next to it where it has none (HBM, CXL).
+        for memory in &nodes {
+            let name = format!("node {memory}");
+            let Some(cpus) = self.near(*memory, scope) else {
+                self.left_out.push(LeftOut { what: name, reason: "no CPU in scope is in it or next to it".into() });
+                continue;
+            };
+            let of = Scope::new(self.machine, Some(&cpus), Some(&NodeSet::from_iter([*memory])))?;
+            let rows = if quick { self.rows(&short) } else { self.kernels.clone() };
+            let set = of.compact(of.cores as u32);
+            self.try_add(name, &of, set, rows, self.samples(5), None);
+        }
+        if quick {
+            return Ok(());
+        }
+        self.pairs(&nodes, scope)
+    }
+
+    /// Every node's memory from every other node's cores, read, copy and triad with ordinary stores.
+    fn pairs(&mut self, memory_nodes: &[NodeId], scope: &Scope) -> Result<()> {
+        /// Beyond this many pairs, those with the most and the least memory nodes in common tell no more: a guess that keeps
+        /// the largest guests of 2026 (six nodes) complete and a plan for sixteen nodes within minutes.
+        const PAIRS_MOST: usize = 64;
+        let with_cpus: Vec<(NodeId, CpuSet)> = self
+            .machine
+            .topology
+            .nodes
+            .iter()
+            .map(|node| (node.id, node.cpus.intersection(&scope.set())))
+            .filter(|(_, cpus)| !cpus.is_empty())
+            .collect();
+        let near: Vec<Option<CpuSet>> = memory_nodes.iter().map(|node| self.near(*node, scope)).collect();
+        let pairs: Vec<(NodeId, &CpuSet, NodeId)> = with_cpus
+            .iter()
+            .flat_map(|(from, cpus)| memory_nodes.iter().zip(&near).map(move |(to, near)| (*from, cpus, *to, near)))
+            // What was measured as `node N`.
+            .filter(|(_, cpus, _, near)| near.as_ref() != Some(*cpus))
+            .map(|(from, cpus, to, _)| (from, cpus, to))
+            .collect();
+        let operations = [Operation::Read, Operation::Copy, Operation::Triad];
+        let store = self.options.store.unwrap_or(Store::Ordinary);
+        let rows: Vec<&'static Row> = self
+            .rows(&operations)
+            .into_iter()
+            .filter(|row| self.named() || row.operation == Operation::Read || row.store == Some(store))
+            .collect();
+        let most = if self.options.preset == Preset::Full { usize::MAX } else { PAIRS_MOST };
+        let skipped = pairs.len().saturating_sub(most);
+        if skipped > 0 {
+            self.left_out.push(LeftOut {
+                what: format!("{skipped} of {} pairs of CPU node and memory node", pairs.len()),
+                reason: format!("the preset takes {most}, evenly spread; --full takes all"),
+            });
+        }
+        let taken = pairs.len().min(most);
+        for index in 0..taken {
+            let (from, cpus, to) = pairs[index * pairs.len() / taken];
+            let of = Scope::new(self.machine, Some(cpus), Some(&NodeSet::from_iter([to])))?;
+            let set = of.compact(of.cores as u32);
+            let name = format!("node {from} to node {to}");
+            self.try_add(name, &of, set, rows.clone(), self.samples(3), Some(PlacementRule::Bind));
+        }
+        Ok(())
+    }
+
+    /// The CPUs in scope that read a node's memory when it is measured alone: its own, or those next to it.
+    fn near(&self, node: NodeId, scope: &Scope) -> Option<CpuSet> {
+        let node = self.machine.topology.node(node)?;
+        let cpus = if node.cpus.is_empty() { &node.near_cpus } else { &node.cpus };
+        Some(cpus.intersection(&scope.set())).filter(|cpus| !cpus.is_empty())
+    }
+
+    fn nodes_of(&self, cpus: &[CpuId]) -> NodeSet {
+        cpus.iter().filter_map(|cpu| self.machine.topology.pu(*cpu)?.node).collect()
+    }
+
+    fn try_add(
+        &mut self,
+        name: String,
+        scope: &Scope,
+        cpus: Vec<CpuId>,
+        rows: Vec<&'static Row>,
+        samples: u32,
+        rule: Option<PlacementRule>,
+    ) {
+        if let Err(error) = self.add(name.clone(), scope, cpus, rows, samples, rule.or(self.options.placement)) {
+            self.left_out.push(LeftOut { what: name, reason: error.to_string() });
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: String,
+        scope: &Scope,
+        cpus: Vec<CpuId>,
+        kernels: Vec<&'static Row>,
+        samples: u32,
+        rule: Option<PlacementRule>,
+    ) -> Result<()> {
+        if kernels.is_empty() {
+            return Ok(());
+        }
+        let (machine, options) = (self.machine, self.options);
+        let cpu_nodes = self.nodes_of(&cpus);
+        // `--nodes` without `--placement` means: there. First touch would put pages wherever the threads are.
+        let local = cpu_nodes.iter().all(|node| scope.nodes.contains(node));
+        let rule = rule.unwrap_or(if local { PlacementRule::FirstTouch } else { PlacementRule::Bind });
+        let (placement, memory_nodes) = match rule {
+            PlacementRule::FirstTouch => (Policy::FirstTouch, cpu_nodes.clone()),
+            PlacementRule::Bind => (Policy::Bind(scope.nodes.clone()), scope.nodes.clone()),
+            PlacementRule::Interleave => (Policy::Interleave(scope.nodes.clone()), scope.nodes.clone()),
+        };
+        // Only the caches of these CPUs can hold what they stream.
+        let place = (&cpus.iter().copied().collect(), &memory_nodes);
+        let Arrays { bytes, cache, caveats } = sizes::arrays(machine, &name, place, arrays(&kernels), options)?;
+        let only = memory_nodes.first().filter(|_| memory_nodes.len() == 1);
+        let expected_nodes = match rule {
+            PlacementRule::FirstTouch => {
+                cpus.iter().map(|cpu| machine.topology.pu(*cpu).and_then(|pu| pu.node)).collect()
+            }
+            PlacementRule::Bind | PlacementRule::Interleave => vec![only; cpus.len()],
+        };
+        let caveats = caveats.into_iter().chain(standing_caveats(machine, &cpus)).collect();
+        self.groups.push(Group {
+            scope: name,
+            kernels,
+            samples,
+            cpus,
+            cpu_nodes,
+            placement,
+            memory_nodes,
+            expected_nodes,
+            array_bytes: bytes,
+            cache_bytes: cache,
+            caveats,
+        });
+        Ok(())
+    }
+
+    /// The column's rule, if the sweep has copies over arrays that are memory.
+    fn column(&mut self) -> Result<Option<Column>> {
+        let sweep = || self.groups.iter().filter(|group| group.scope == MACHINE);
+        if !sweep().any(|group| group.kernels.iter().any(|row| row.operation == Operation::Copy)) {
+            return Ok(None);
+        }
+        let Some(largest) = sweep().max_by_key(|group| group.array_bytes) else { return Ok(None) };
+        let cached = sweep()
+            .flat_map(|group| &group.caveats)
+            .find(|caveat| matches!(caveat, Caveat::CacheResident { .. } | Caveat::CannotBeDram { .. }));
+        if let Some(caveat) = cached {
+            let cpus = largest.cpus.iter().copied().collect();
+            let least = sizes::least(self.machine, &cpus).0;
+            let reason = format!("{caveat}; it takes arrays of at least {least}");
+            if self.options.column_only {
+                let what = "measure the bandwidth column";
+                return Err(match self.options.size {
+                    Some(_) => {
+                        Error::usage(what, reason, format!("leave out --size, or give at least --size {}", least.0))
+                    }
+                    None => Error::refused(what, reason, "give this process more memory, or narrow --cpus"),
+                });
+            }
+            self.left_out.push(LeftOut { what: "bandwidth column".into(), reason });
+            return Ok(None);
+        }
+        Ok(Some(Column {
+            samples: self.options.samples.unwrap_or(0).max(10),
+            batches: 3,
+            tolerance: Column::TOLERANCE,
+            most_bytes: sizes::most(self.machine, &largest.memory_nodes, 2, self.options.pages),
+        }))
+    }
 }
 
 /// The rows that were asked for: all stores, the best usable level of each, unless narrowed.
@@ -195,112 +450,42 @@ fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>,
     Ok((chosen, left_out))
 }
 
-/// The size of the arrays and what it rests on.
-struct Arrays {
-    bytes: Bytes,
-    cache: Bytes,
-    caveats: Vec<Caveat>,
-}
-
-fn size_arrays(machine: &Machine, name: &str, scope: &Scope, arrays: u64, options: &Options) -> Result<Arrays> {
-    let cpus = scope.set();
-    let (cache, unknown) = cache_sum(&machine.topology, &cpus);
-    let mut caveats: Vec<Caveat> = unknown.into_iter().collect();
-    let least = cache.0.saturating_mul(ARRAY_PER_CACHE).max(ARRAY_LEAST);
-    let least = Bytes(least.checked_next_multiple_of(ARRAY_GRAIN).unwrap_or(least));
-    let bytes = match options.size {
-        Some(size) => Bytes(size.0.next_multiple_of(Line::BYTES).max(cpus.len() as u64 * Line::BYTES)),
-        None => least,
-    };
-    if bytes < least {
-        caveats.push(Caveat::CacheResident { reuse_bytes: bytes, cache_bytes: cache });
-    }
-    let asked = bytes.0.saturating_mul(arrays);
-    let pool = machine.environment.free_2m_pages.map(|pages| Bytes(pages << 21));
-    if let (Some(Pages::Huge2M), Some(pool)) = (options.pages, pool.filter(|pool| pool.0 < asked)) {
-        let pages = arrays * bytes.0.div_ceil(2 << 20);
-        return Err(Error::refused(
-            format!("plan arrays for the {name}"),
-            format!("{arrays} arrays of {bytes} in 2 MiB pages are {}, and the pool has {pool} free", Bytes(asked)),
-            format!("reserve them with `sysctl vm.nr_hugepages={pages}`"),
-        ));
-    }
-    match machine.usable_memory_on(&scope.nodes) {
-        Some(usable) if asked > usable.0 => {
-            return Err(Error::refused(
-                format!("plan arrays for the {name}"),
-                format!("{arrays} arrays of {bytes} are {} and {usable} of memory can be used", Bytes(asked)),
-                format!(
-                    "the least that measures memory is {least} an array ({ARRAY_PER_CACHE} times the last-level caches of \
-                     {cache}); give this process more memory, narrow --cpus, or take a smaller --size and measure caches"
-                ),
-            ));
-        }
-        Some(_) => {}
-        None => caveats.push(Caveat::MemorySizeUnknown),
-    }
-    Ok(Arrays { bytes, cache, caveats })
-}
-
-fn group(
-    machine: &Machine,
-    scope: &Scope,
-    name: String,
-    cpus: Vec<CpuId>,
-    arrays: &Arrays,
-    options: &Options,
-) -> Group {
-    let topology = &machine.topology;
-    let node_of = |cpu: &CpuId| topology.pu(*cpu).and_then(|pu| pu.node);
-    let cpu_nodes: NodeSet = cpus.iter().filter_map(node_of).collect();
-    // `--nodes` without `--placement` means: there. First touch would put pages wherever the threads are.
-    let local = cpu_nodes.iter().all(|node| scope.nodes.contains(node));
-    let rule = options.placement.unwrap_or(if local { PlacementRule::FirstTouch } else { PlacementRule::Bind });
-    let (placement, memory_nodes) = match rule {
-        PlacementRule::FirstTouch => (Policy::FirstTouch, cpu_nodes.clone()),
-        PlacementRule::Bind => (Policy::Bind(scope.nodes.clone()), scope.nodes.clone()),
-        PlacementRule::Interleave => (Policy::Interleave(scope.nodes.clone()), scope.nodes.clone()),
-    };
-    let only = memory_nodes.first().filter(|_| memory_nodes.len() == 1);
-    let expected_nodes = match rule {
-        PlacementRule::FirstTouch => cpus.iter().map(node_of).collect(),
-        PlacementRule::Bind | PlacementRule::Interleave => vec![only; cpus.len()],
-    };
-    let mut caveats = arrays.caveats.clone();
-    caveats.extend(standing_caveats(machine, &cpus));
-    Group {
-        scope: name,
-        cpus,
-        cpu_nodes,
-        placement,
-        memory_nodes,
-        expected_nodes,
-        array_bytes: arrays.bytes,
-        cache_bytes: arrays.cache,
-        caveats,
-    }
+/// How many arrays these rows need: as many as the hungriest one.
+pub fn arrays(kernels: &[&'static Row]) -> u64 {
+    kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(0)
 }
 
 impl Plan {
-    /// How many arrays a group holds: as many as its hungriest kernel uses.
-    pub fn arrays(&self) -> u64 {
-        self.kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(0)
-    }
-
     /// Memory of the largest group, and time.
     pub fn needs(&self) -> Needs {
-        /// Assumed rates: first touch in a small guest (0.4 to 0.7 GB/s seen), streaming by one thread.
-        const TOUCH: f64 = 0.5e9;
-        const STREAM: f64 = 10e9;
+        /// Assumed rates, guesses: first touch (0.5 to 3 GB/s a thread seen in small guests), streaming by one thread and
+        /// by all of them (16 GB/s and 32 GB/s for two were seen in the same; large machines reach ten times that).
+        const TOUCH: f64 = 1.5e9;
+        const STREAM: f64 = 14e9;
+        const STREAM_MOST: f64 = 250e9;
+        /// Starting a team, and calibrating what is short.
+        const START_S: f64 = 0.05;
         let mut needs = Needs::default();
         for group in &self.groups {
-            let held = group.array_bytes.0 * self.arrays();
+            let held = group.array_bytes.0 * arrays(&group.kernels);
             needs.memory_bytes = needs.memory_bytes.max(Bytes(held));
-            let threads = group.cpus.len().min(16) as f64;
-            let pass: u64 = self.kernels.iter().map(|row| row.operation.counted_bytes(group.array_bytes).0).sum();
-            // Each sample follows an untimed pass.
-            let passes = f64::from(2 * (self.samples + 1) + 3);
-            needs.estimated_s += held as f64 / TOUCH / threads + pass as f64 * passes / STREAM / threads;
+            let threads =
+                group.cpus.len().min(group.cpus.iter().collect::<std::collections::BTreeSet<_>>().len()) as f64;
+            let pass: u64 = group.kernels.iter().map(|row| row.operation.counted_bytes(group.array_bytes).0).sum();
+            // One pass is the check; before each sample the caches are filled with the row's own lines.
+            let refill = 2 * group.cache_bytes.0 * group.kernels.len() as u64;
+            let samples = f64::from(group.samples + 1);
+            let bytes = pass as f64 * (samples + 1.0) + refill.min(pass) as f64 * samples;
+            let rate = (STREAM * threads).min(STREAM_MOST);
+            needs.estimated_s += START_S + held as f64 / TOUCH / threads.min(64.0) + bytes / rate;
+        }
+        if let (Some(column), Some(group)) = (&self.column, self.groups.iter().rfind(|group| group.scope == MACHINE)) {
+            let most = column.most_bytes.map_or(u64::MAX, |bytes| bytes.0);
+            let held = (4 * group.array_bytes.0).min(2 * most);
+            let threads = group.cpus.len() as f64;
+            let bytes = f64::from(column.samples + 2) * 1.5 * 2.0 * held as f64;
+            needs.memory_bytes = needs.memory_bytes.max(Bytes(held));
+            needs.estimated_s += held as f64 / TOUCH / threads.min(64.0) + bytes / (STREAM * threads).min(STREAM_MOST);
         }
         needs
     }

@@ -53,23 +53,51 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         left_out(&plan.left_out, &mut document);
     }
     if let Some(plan) = &suite.stream {
-        let kernels: Vec<&str> = plan.kernels.iter().map(|row| row.name).collect();
-        document.heading(format!("Bandwidth: {} samples of {}", plan.samples, kernels.join(", ")));
-        let mut table = Table::new(["scope", "threads", "CPUs", "each array", "arrays", "last-level caches", "pages"]);
+        document.heading("Bandwidth");
+        let mut table = Table::new([
+            "scope",
+            "threads",
+            "CPUs",
+            "each array",
+            "arrays",
+            "last-level caches",
+            "pages",
+            "rows",
+            "samples",
+        ]);
+        let mut row_sets: Vec<Vec<&str>> = Vec::new();
         for group in &plan.groups {
             let cpus: CpuSet = group.cpus.iter().copied().collect();
             let mark = table.mark(&group.caveats);
+            let rows: Vec<&str> = group.kernels.iter().map(|row| row.name).collect();
+            let set = row_sets.iter().position(|known| *known == rows).unwrap_or_else(|| {
+                row_sets.push(rows);
+                row_sets.len() - 1
+            });
             table.row(vec![
                 group.scope.clone(),
                 group.cpus.len().to_string(),
                 format!("{}{mark}", short(&cpus)),
                 group.array_bytes.to_string(),
-                plan.arrays().to_string(),
+                crate::plan::stream::arrays(&group.kernels).to_string(),
                 group.cache_bytes.to_string(),
                 group.placement.to_string(),
+                format!("set {}", set + 1),
+                group.samples.to_string(),
             ]);
         }
         document.table(table);
+        for (index, rows) in row_sets.iter().enumerate() {
+            document.paragraph(format!("set {}: {}", index + 1, rows.join(", ")));
+        }
+        if let Some(column) = &plan.column {
+            document.paragraph(format!(
+                "Then the bandwidth column: the best copy again, over its arrays and doubled ones in turn, {} samples each, \
+                 until they agree within {:.0} %",
+                column.samples,
+                column.tolerance * 100.0
+            ));
+        }
         left_out(&plan.left_out, &mut document);
     }
     if let Some(plan) = &suite.experts {

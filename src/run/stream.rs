@@ -1,60 +1,151 @@
-//! Bandwidth: all kernels of a plan in turn, sample by sample, on each thread set.
+//! Bandwidth: all kernels of a group in turn, sample by sample, on each thread set; then the column.
 
 use super::clock::Clock;
-use super::team::{self, Seat};
-use super::{Context, Outcome, calibrate, spans};
+use super::spans::{self, Sample};
+use super::team::{self, Seat, TeamOutcome};
+use super::{Context, Outcome, Stop, calibrate};
 use crate::caveat::Caveat;
 use crate::error::{Error, Result};
-use crate::kernel::{self, Kernel, Operands, Operation};
+use crate::kernel::{self, Kernel, Operands, Operation, Row};
 use crate::machine::IsaSet;
 use crate::memory::{Buffer, Line, Pages, PagesByNode, Policy, fill_words};
-use crate::plan::stream::{Group, Plan};
+use crate::plan::stream::{COLUMN, Column, Group, MACHINE, Plan};
 use crate::record::{Line as RecordLine, Step, StreamStep};
 use crate::stats;
-use crate::units::{Bytes, Nanos, NodeId, Threads};
+use crate::units::{Bytes, BytesPerSecond, Nanos, NodeId, Threads};
+use std::ops::Range;
 use std::sync::Mutex;
 
 /// Sampled pages of each thread's part of each array.
 const PAGES_SAMPLED: usize = 16;
 /// Share of the sampled pages that must lie where asked (METHOD: a caveat under 99 %).
 const PAGES_THERE: f64 = 0.99;
+/// A pass of this many bytes by one thread lasts a sample on any core: no core of 2026 moves 500 GB/s.
+const SURELY_LONG: u64 = 500_000_000;
 
 /// Measures a bandwidth plan.
 ///
 /// # Errors
 /// Only when an outcome cannot be handed over; what fails inside is an [`Outcome::Failed`].
 pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
-    let mut kernels = Vec::new();
-    for row in &plan.kernels {
-        // No number without a check in this process.
-        match Kernel::new(row, isa).map_err(|reason| Error::refused(format!("run {}", row.name), reason, "see --list"))
-        {
-            Ok(kernel) => match kernel::check(kernel) {
-                Ok(()) => kernels.push(kernel),
-                Err(error) => (context.outcome)(Outcome::Failed(error))?,
-            },
-            Err(error) => (context.outcome)(Outcome::Failed(error))?,
-        }
-    }
     for left in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
+    // No number without a check in this process; one for each row.
+    let mut checked: Vec<(&'static Row, Option<Kernel>)> = Vec::new();
+    for row in plan.groups.iter().flat_map(|group| &group.kernels) {
+        if checked.iter().any(|(known, _)| known.name == row.name) {
+            continue;
+        }
+        let kernel = Kernel::new(row, isa)
+            .map_err(|reason| Error::refused(format!("run {}", row.name), reason, "see --list"))
+            .and_then(|kernel| kernel::check(kernel).map(|()| kernel));
+        let kernel = match kernel {
+            Ok(kernel) => Some(kernel),
+            Err(error) => {
+                (context.outcome)(Outcome::Failed(error))?;
+                None
+            }
+        };
+        checked.push((row, kernel));
+    }
+    let usable = |row: &Row| checked.iter().find(|(known, _)| known.name == row.name).and_then(|(_, kernel)| *kernel);
+
+    // The best copy of the sweep, for the column.
+    let mut best: Option<(BytesPerSecond, &Group, Kernel)> = None;
     for group in &plan.groups {
-        let what = format!("bandwidth of the {}, {}", group.scope, Threads(group.cpus.len() as u32));
+        let what = format!("bandwidth of {}, {}", group.scope, Threads(group.cpus.len() as u32));
         if context.leave_out(&what)? {
             continue;
         }
         (context.outcome)(Outcome::Starting(what))?;
-        match measure(plan, group, &kernels, context) {
-            Ok(lines) => {
-                for line in lines {
-                    (context.outcome)(line)?;
-                }
+        let kernels: Vec<Kernel> = group.kernels.iter().filter_map(|row| usable(row)).collect();
+        let entries: Vec<Entry> = kernels.iter().map(|kernel| Entry { kernel: *kernel, share: 1 }).collect();
+        let work = Work { entries: &entries, samples: group.samples, batches: 1, enough: &|_| true };
+        for outcome in measure(plan, group, &work, context) {
+            if let Outcome::Measured(line) = &outcome
+                && let RecordLine::Stream(step) = &**line
+                && let (MACHINE, "copy", Some(rate)) =
+                    (step.scope.as_str(), step.operation.as_str(), step.summary.best_bytes_per_s)
+                && best.is_none_or(|(other, _, _)| other < rate)
+                && let Some(kernel) = kernels.iter().find(|kernel| kernel.row().name == step.kernel)
+            {
+                best = Some((rate, group, *kernel));
             }
-            Err(error) => (context.outcome)(Outcome::Failed(error))?,
+            (context.outcome)(outcome)?;
+        }
+    }
+    match (&plan.column, best) {
+        (Some(rule), Some((_, group, kernel))) => column(plan, rule, group, kernel, context),
+        _ => Ok(()),
+    }
+}
+
+/// The column: the sweep's best copy again, over its arrays and over twice as large ones in turn, and over larger ones still
+/// while the two differ.
+fn column(plan: &Plan, rule: &Column, group: &Group, kernel: Kernel, context: &mut Context<'_>) -> Result<()> {
+    let mut array_bytes = group.array_bytes;
+    while !context.verify {
+        let doubled = Bytes(array_bytes.0.saturating_mul(2));
+        let fits = rule.most_bytes.is_none_or(|most| doubled <= most);
+        if !fits && array_bytes > group.array_bytes {
+            break;
+        }
+        let what = format!("bandwidth column: {} over arrays of {array_bytes} and twice that", kernel.row().name);
+        if context.leave_out(&what)? {
+            break;
+        }
+        (context.outcome)(Outcome::Starting(what))?;
+        // Without memory for the larger one the number stands alone, and the report says so.
+        let shares: &[usize] = if fits { &[2, 1] } else { &[1] };
+        let entries: Vec<Entry> = shares.iter().map(|share| Entry { kernel, share: *share }).collect();
+        let same = |samples: &[Vec<Sample>]| {
+            let best = |entry: usize| Some(samples.get(entry)?.iter().skip(1).map(spans::elapsed).min()? as f64);
+            match (best(0), best(1)) {
+                (Some(half), Some(whole)) => stats::same_level(2.0 * half, whole, rule.tolerance),
+                _ => true,
+            }
+        };
+        let largest = Group {
+            scope: COLUMN.to_owned(),
+            array_bytes: if fits { doubled } else { array_bytes },
+            samples: rule.samples,
+            ..group.clone()
+        };
+        let work = Work { entries: &entries, samples: rule.samples, batches: rule.batches, enough: &same };
+        let mut rates = Vec::new();
+        for outcome in measure(plan, &largest, &work, context) {
+            if let Outcome::Measured(line) = &outcome
+                && let RecordLine::Stream(step) = &**line
+            {
+                rates.extend(step.summary.best_bytes_per_s);
+            }
+            (context.outcome)(outcome)?;
+        }
+        match rates[..] {
+            [small, large] if !stats::same_level(small.0, large.0, rule.tolerance) => array_bytes = doubled,
+            _ => break,
         }
     }
     Ok(())
+}
+
+/// A kernel over each thread's whole part of the arrays, or over the first half of it.
+#[derive(Clone, Copy)]
+struct Entry {
+    kernel: Kernel,
+    /// 1 for the whole part, 2 for the first half.
+    share: usize,
+}
+
+/// What a team measures, and when it has enough.
+struct Work<'a> {
+    entries: &'a [Entry],
+    /// Samples of each entry in a batch.
+    samples: u32,
+    batches: u32,
+    /// Looks at all samples so far (by entry, warm-up first) after each batch.
+    enough: &'a (dyn Fn(&[Vec<Sample>]) -> bool + Sync),
 }
 
 /// One thread's part of the arrays.
@@ -65,14 +156,36 @@ struct Part<'a> {
     first_line: u64,
 }
 
-/// What one thread brings back, by kernel.
+impl Part<'_> {
+    /// Lines of the arrays in use.
+    fn lines(&self) -> usize {
+        self.dst.len().max(self.a.len()).max(self.b.len())
+    }
+
+    /// These lines of all three arrays. One that no kernel uses is empty.
+    fn operands(&mut self, lines: Range<usize>) -> Operands<'_> {
+        let of = |length: usize| if length < lines.end { 0..0 } else { lines.clone() };
+        let (dst, a, b) = (of(self.dst.len()), of(self.a.len()), of(self.b.len()));
+        Operands { dst: &mut self.dst[dst], a: &self.a[a], b: &self.b[b] }
+    }
+}
+
+/// One thread's samples: by entry, then in the order taken, start and finish.
+type Spans = Vec<Vec<(Nanos, Nanos)>>;
+
+/// What one thread brings back, by entry.
 struct Samples {
-    spans: Vec<Vec<(Nanos, Nanos)>>,
+    spans: Spans,
     passes: Vec<u64>,
     wrong: Vec<Option<String>>,
 }
 
-fn measure(plan: &Plan, group: &Group, kernels: &[Kernel], context: &mut Context<'_>) -> Result<Vec<Outcome>> {
+/// Measures one group; what goes wrong is an outcome too.
+fn measure(plan: &Plan, group: &Group, work: &Work<'_>, context: &Context<'_>) -> Vec<Outcome> {
+    try_measure(plan, group, work, context).unwrap_or_else(|error| vec![Outcome::Failed(error)])
+}
+
+fn try_measure(plan: &Plan, group: &Group, work: &Work<'_>, context: &Context<'_>) -> Result<Vec<Outcome>> {
     let mut bind_caveats = Vec::new();
     let mut reserve = |used: bool| -> Result<Buffer> {
         // What no kernel uses is a placeholder and takes no pages of a special kind.
@@ -85,8 +198,8 @@ fn measure(plan: &Plan, group: &Group, kernels: &[Kernel], context: &mut Context
         }
         Ok(buffer)
     };
-    let uses = |arrays: u64| kernels.iter().any(|kernel| kernel.row().operation.arrays_read() >= arrays);
-    let writes = kernels.iter().any(|kernel| kernel.row().operation.arrays_written() > 0);
+    let uses = |arrays: u64| work.entries.iter().any(|entry| entry.kernel.row().operation.arrays_read() >= arrays);
+    let writes = work.entries.iter().any(|entry| entry.kernel.row().operation.arrays_written() > 0);
     let (mut dst, mut a, mut b) = (reserve(writes)?, reserve(uses(1))?, reserve(uses(2))?);
     bind_caveats.truncate(1);
 
@@ -108,142 +221,200 @@ fn measure(plan: &Plan, group: &Group, kernels: &[Kernel], context: &mut Context
             .collect()
     };
 
-    let stop = context.stop;
-    let samples = if context.verify { 0 } else { plan.samples };
+    let samples = if context.verify { 0 } else { work.samples };
+    let rules = Rules {
+        samples,
+        sample_least: Nanos(plan.sample_least_ns),
+        refill_lines: (2 * group.cache_bytes.0 / Line::BYTES) as usize / threads,
+        stop: context.stop,
+        published: (0..threads).map(|_| Mutex::default()).collect(),
+    };
     let outcome = team::run(&group.cpus, context.clock, |mut seat| {
         let taken = parts[seat.index].lock().unwrap_or_else(|poison| poison.into_inner()).take();
-        taken.map(|part| {
-            thread(&mut seat, part, kernels, samples, plan.sample_least_ns, |clock: Clock| {
-                stop.reason(clock.now()).is_none()
-            })
-        })
+        taken.map(|part| thread(&mut seat, part, work, &rules))
     })?;
     drop(parts);
-    let results: Vec<Samples> = outcome.results.into_iter().flatten().collect();
+    let taken_with = TeamOutcome {
+        results: outcome.results.into_iter().flatten().collect::<Vec<Samples>>(),
+        disturbance: outcome.disturbance,
+        caveats: bind_caveats.into_iter().chain(outcome.caveats).collect(),
+    };
 
-    let (pages_on_node, huge_page_share, placement_caveats) = verify_placement(group, [&dst, &a, &b], cut);
-    let mut outcomes = Vec::new();
-    for (index, kernel) in kernels.iter().enumerate() {
-        let row = kernel.row();
-        if let Some(wrong) = results.iter().find_map(|result| result.wrong[index].as_ref()) {
-            outcomes.push(Outcome::Failed(Error::refused(
-                format!("trust {} on {}", row.name, Threads(threads as u32)),
+    let placement = verify_placement(group, [&dst, &a, &b], cut);
+    let step = |(index, entry): (usize, &Entry)| {
+        if let Some(wrong) = taken_with.results.iter().find_map(|result| result.wrong[index].as_ref()) {
+            return Some(Outcome::Failed(Error::refused(
+                format!("trust {} on {}", entry.kernel.row().name, Threads(threads as u32)),
                 wrong,
                 "its numbers were dropped; run --verify, and suspect the hardware if that passes",
             )));
-            continue;
         }
-        if context.verify {
-            continue;
-        }
-        let per_sample = spans::by_sample(results.iter().map(|result| &result.spans[index]));
-        let mut caveats = group.caveats.clone();
-        caveats.extend(bind_caveats.iter().chain(&placement_caveats).chain(&outcome.caveats).cloned());
-        let planned = samples + 1;
-        if (per_sample.len() as u32) < planned {
-            let reason = stop.reason(context.clock.now()).unwrap_or("stopped").to_owned();
-            caveats.push(Caveat::CutShort { samples: per_sample.len() as u32, planned, reason });
-        }
-        let mut step = Step {
-            threads: threads as u32,
-            cpus: group.cpus.clone(),
-            caveats,
-            samples_ns: per_sample.iter().map(spans::elapsed).collect(),
-            units_per_sample: results.first().map_or(1, |first| first.passes[index]),
-            // STREAM's rule: the first repeat does not count.
-            warmup_samples: u32::from(per_sample.len() > 1),
-            per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
-            disturbance: outcome.disturbance.clone(),
-        };
-        step.caveats.extend(spans::too_short(&step, context.clock_step));
-        if let Some((low_ns, high_ns)) = stats::two_levels(&stats::unit_times(&step)) {
-            step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
-        }
-        let counted_bytes = row.operation.counted_bytes(group.array_bytes);
-        let (bus_bytes_min, bus_bytes_max) = row.operation.bus_bytes(group.array_bytes, row.store);
-        let summary = stats::stream(&step, counted_bytes);
-        outcomes.push(Outcome::Measured(Box::new(RecordLine::Stream(StreamStep {
-            step,
-            kernel: row.name.to_owned(),
-            operation: row.operation.name().to_owned(),
-            isa: row.isa.name().to_owned(),
-            store: row.store.map(|store| store.name().to_owned()),
-            array_bytes: group.array_bytes,
-            cache_bytes: group.cache_bytes,
-            scope: group.scope.clone(),
-            cpu_nodes: group.cpu_nodes.clone(),
-            memory_nodes: group.memory_nodes.clone(),
-            counted_bytes,
-            bus_bytes_min,
-            bus_bytes_max,
-            placement: group.placement.clone(),
-            pages_on_node: pages_on_node.clone(),
-            page_kind: plan.pages.name().to_owned(),
-            huge_page_share,
-            summary,
-        }))));
-    }
-    Ok(outcomes)
+        let lines: usize = (0..threads).map(|thread| (cut(thread + 1) - cut(thread)) / entry.share).sum();
+        let array_bytes = Bytes(lines as u64 * Line::BYTES);
+        let line = || stream_step(plan, group, (index, entry.kernel), array_bytes, &taken_with, &placement, context);
+        (!context.verify).then(|| Outcome::Measured(Box::new(RecordLine::Stream(line()))))
+    };
+    Ok(work.entries.iter().enumerate().filter_map(step).collect())
 }
 
-/// What one thread does: touch its part first, find how many passes make a sample, then sample all kernels in turn, so
-/// that a machine that changes its mood changes it for all of them.
-fn thread(
-    seat: &mut Seat<'_>,
-    part: Part<'_>,
-    kernels: &[Kernel],
-    samples: u32,
-    sample_least_ns: u64,
-    may_go_on: impl Fn(Clock) -> bool,
-) -> Samples {
-    let Part { dst, a, b, first_line } = part;
-    fill_words(dst, first_line, 1);
-    fill_words(a, first_line, 2);
-    fill_words(b, first_line, 3);
+/// The record's line of one entry.
+fn stream_step(
+    plan: &Plan,
+    group: &Group,
+    (index, kernel): (usize, Kernel),
+    array_bytes: Bytes,
+    outcome: &TeamOutcome<Samples>,
+    placement: &Placement,
+    context: &Context<'_>,
+) -> StreamStep {
+    let row = kernel.row();
+    let per_sample = spans::by_sample(outcome.results.iter().map(|result| &result.spans[index]));
+    let caveats = group.caveats.iter().chain(&outcome.caveats).chain(&placement.caveats);
+    let mut step = Step {
+        threads: group.cpus.len() as u32,
+        cpus: group.cpus.clone(),
+        caveats: caveats.cloned().collect(),
+        samples_ns: per_sample.iter().map(spans::elapsed).collect(),
+        units_per_sample: outcome.results.first().map_or(1, |first| first.passes[index]),
+        // STREAM's rule: the first repeat does not count.
+        warmup_samples: u32::from(per_sample.len() > 1),
+        per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
+        disturbance: outcome.disturbance.clone(),
+    };
+    let planned = group.samples + 1;
+    if (per_sample.len() as u32) < planned {
+        let reason = context.stop_reason().unwrap_or("stopped").to_owned();
+        step.caveats.push(Caveat::CutShort { samples: per_sample.len() as u32, planned, reason });
+    }
+    step.caveats.extend(spans::too_short(&step, context.clock_step));
+    if let Some((low_ns, high_ns)) = stats::two_levels(&stats::unit_times(&step)) {
+        step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
+    }
+    let counted_bytes = row.operation.counted_bytes(array_bytes);
+    let (bus_bytes_min, bus_bytes_max) = row.operation.bus_bytes(array_bytes, row.store);
+    let summary = stats::stream(&step, counted_bytes);
+    StreamStep {
+        step,
+        kernel: row.name.to_owned(),
+        operation: row.operation.name().to_owned(),
+        isa: row.isa.name().to_owned(),
+        store: row.store.map(|store| store.name().to_owned()),
+        array_bytes,
+        cache_bytes: group.cache_bytes,
+        scope: group.scope.clone(),
+        cpu_nodes: group.cpu_nodes.clone(),
+        memory_nodes: group.memory_nodes.clone(),
+        counted_bytes,
+        bus_bytes_min,
+        bus_bytes_max,
+        placement: group.placement.clone(),
+        pages_on_node: placement.pages_on_node.clone(),
+        page_kind: plan.pages.name().to_owned(),
+        huge_page_share: placement.huge_page_share,
+        summary,
+    }
+}
 
-    let clock = seat.clock;
-    let mut passes = Vec::with_capacity(kernels.len());
-    let mut wrong = Vec::with_capacity(kernels.len());
-    for kernel in kernels {
-        seat.meet();
-        wrong.push(match kernel.run(&mut Operands { dst: &mut *dst, a, b }, 1) {
-            Ok(checksum) => check(*kernel, dst, a, b, checksum),
-            Err(error) => Some(error.to_string()),
-        });
-        passes.push(calibrate::units(
-            seat,
-            Nanos(sample_least_ns),
-            |_| !may_go_on(clock),
-            |seat, passes| {
-                let mut operands = Operands { dst: &mut *dst, a, b };
-                seat.meet();
-                let start = seat.now();
-                // Lengths were just seen to be right.
-                let _ = kernel.run(&mut operands, passes);
-                Nanos(seat.now().0 - start.0)
-            },
-        ));
+/// What all threads of a team are told.
+struct Rules<'a> {
+    samples: u32,
+    sample_least: Nanos,
+    /// Lines of one thread's traffic that fill its share of the caches twice.
+    refill_lines: usize,
+    stop: Stop<'a>,
+    /// Each thread's spans by entry, shown after each batch.
+    published: Vec<Mutex<Spans>>,
+}
+
+impl Rules<'_> {
+    fn may_go_on(&self, clock: Clock) -> bool {
+        self.stop.reason(clock.now()).is_none()
     }
 
-    let mut spans: Vec<Vec<(Nanos, Nanos)>> =
-        kernels.iter().map(|_| Vec::with_capacity(samples as usize + 1)).collect();
-    let samples = if samples == 0 { 0 } else { samples + 1 };
-    for _ in 0..samples {
-        if !seat.go_on(|| may_go_on(clock)) {
-            break;
+    /// All threads' samples so far, by entry.
+    fn so_far(&self, entries: usize) -> Vec<Vec<Sample>> {
+        let all: Vec<_> = self.published.iter().map(|spans| spans.lock().map(|spans| spans.clone())).collect();
+        let threads: Vec<_> = all.into_iter().map(|spans| spans.unwrap_or_default()).collect();
+        (0..entries).map(|entry| spans::by_sample(threads.iter().filter_map(|thread| thread.get(entry)))).collect()
+    }
+}
+
+/// What one thread does: touch its part first, find how many passes make a sample, then sample all entries in turn, so
+/// that a machine that changes its mood changes it for all of them.
+fn thread(seat: &mut Seat<'_>, mut part: Part<'_>, work: &Work<'_>, rules: &Rules<'_>) -> Samples {
+    fill_words(part.dst, part.first_line, 1);
+    fill_words(part.a, part.first_line, 2);
+    fill_words(part.b, part.first_line, 3);
+
+    let (clock, lines) = (seat.clock, part.lines());
+    let mut passes = Vec::with_capacity(work.entries.len());
+    let mut wrong = Vec::with_capacity(work.entries.len());
+    for entry in work.entries {
+        let window = 0..lines / entry.share;
+        seat.meet();
+        wrong.push(match entry.kernel.run(&mut part.operands(window.clone()), 1) {
+            Ok(checksum) => check(entry.kernel, &part.operands(window.clone()), checksum),
+            Err(error) => Some(error.to_string()),
+        });
+        let traffic = entry.kernel.row().operation.counted_bytes(Bytes(window.len() as u64 * Line::BYTES));
+        // The shares of a team differ by a line at most, and all of its threads must come to the same answer.
+        let surely_long = seat.agree(|| u64::from(traffic.0 >= SURELY_LONG)) == 1;
+        passes.push(if surely_long || rules.samples == 0 {
+            1
+        } else {
+            calibrate::units(
+                seat,
+                rules.sample_least,
+                |_| !rules.may_go_on(clock),
+                |seat, passes| {
+                    let mut operands = part.operands(window.clone());
+                    seat.meet();
+                    let start = seat.now();
+                    // Lengths were just seen to be right.
+                    let _ = entry.kernel.run(&mut operands, passes);
+                    Nanos(seat.now().0 - start.0)
+                },
+            )
+        });
+    }
+
+    let total = (rules.samples * work.batches) as usize + 1;
+    let mut spans: Spans = work.entries.iter().map(|_| Vec::with_capacity(total)).collect();
+    let mut batch = 0;
+    while rules.samples > 0 && batch < work.batches {
+        // The first sample of all is dropped later.
+        for _ in 0..rules.samples + u32::from(batch == 0) {
+            if !seat.go_on(|| rules.may_go_on(clock)) {
+                return Samples { spans, passes, wrong };
+            }
+            for (index, entry) in work.entries.iter().enumerate() {
+                let window = lines / entry.share;
+                let operation = entry.kernel.row().operation;
+                // What ordinary stores leave dirty in the caches is written back in the time of whoever comes next. So each
+                // kernel first fills the caches with its own lines, untimed: the last of the window, long gone from the
+                // caches when the timed pass comes to them.
+                let streams = (operation.arrays_read() + operation.arrays_written()) as usize;
+                let refill = window.saturating_sub(rules.refill_lines / streams)..window;
+                let _ = entry.kernel.run(&mut part.operands(refill), 1);
+                let mut operands = part.operands(0..window);
+                seat.meet();
+                let start = seat.now();
+                let outcome = entry.kernel.run(&mut operands, passes[index]);
+                let finish = seat.now();
+                spans[index].push((start, finish));
+                if let Err(error) = outcome {
+                    wrong[index] = Some(error.to_string());
+                }
+            }
         }
-        for (index, kernel) in kernels.iter().enumerate() {
-            let mut operands = Operands { dst: &mut *dst, a, b };
-            // What ordinary stores leave dirty in the caches is written back in the time of whoever comes next. After a
-            // pass of its own, untimed, each kernel pays for itself alone.
-            let _ = kernel.run(&mut operands, 1);
+        batch += 1;
+        if batch < work.batches {
+            if let Ok(mut published) = rules.published[seat.index].lock() {
+                published.clone_from(&spans);
+            }
             seat.meet();
-            let start = seat.now();
-            let outcome = kernel.run(&mut operands, passes[index]);
-            let finish = seat.now();
-            spans[index].push((start, finish));
-            if let Err(error) = outcome {
-                wrong[index] = Some(error.to_string());
+            if !seat.go_on(|| !(work.enough)(&rules.so_far(work.entries.len()))) {
+                break;
             }
         }
     }
@@ -252,8 +423,9 @@ fn thread(
 
 /// Compares what a pass left behind with the plain Rust row of the same operation: every line's sum of a read, and a
 /// line of each 64 KiB, the first and the last of a write. (Every byte is compared once a process, by `kernel::check`.)
-fn check(kernel: Kernel, dst: &[Line], a: &[Line], b: &[Line], checksum: u64) -> Option<String> {
+fn check(kernel: Kernel, operands: &Operands<'_>, checksum: u64) -> Option<String> {
     const STRIDE: usize = 1024;
+    let (dst, a, b) = (&*operands.dst, operands.a, operands.b);
     let operation = kernel.row().operation;
     if operation == Operation::Read {
         let expected = kernel::expected_sum(a);
@@ -268,12 +440,15 @@ fn check(kernel: Kernel, dst: &[Line], a: &[Line], b: &[Line], checksum: u64) ->
     })
 }
 
+/// Where the pages of a group's arrays were found.
+struct Placement {
+    pages_on_node: Vec<(NodeId, u64)>,
+    huge_page_share: Option<f64>,
+    caveats: Vec<Caveat>,
+}
+
 /// Asks where a sample of each thread's pages lies.
-fn verify_placement(
-    group: &Group,
-    arrays: [&Buffer; 3],
-    cut: impl Fn(usize) -> usize,
-) -> (Vec<(NodeId, u64)>, Option<f64>, Vec<Caveat>) {
+fn verify_placement(group: &Group, arrays: [&Buffer; 3], cut: impl Fn(usize) -> usize) -> Placement {
     let mut all = PagesByNode::default();
     let (mut there, mut placed) = (0.0, 0.0);
     let mut huge = Vec::new();
@@ -294,7 +469,8 @@ fn verify_placement(
                     all.add(&seen);
                 }
                 Err(error) => {
-                    return (Vec::new(), None, vec![Caveat::PlacementUnverified { reason: error.to_string() }]);
+                    let caveats = vec![Caveat::PlacementUnverified { reason: error.to_string() }];
+                    return Placement { pages_on_node: Vec::new(), huge_page_share: None, caveats };
                 }
             }
         }
@@ -302,6 +478,9 @@ fn verify_placement(
     // Without nodes there is no place to be wrong about.
     let elsewhere = placed > 0.0 && there / placed < PAGES_THERE && !group.memory_nodes.is_empty();
     let caveat = Caveat::PagesElsewhere { asked: group.memory_nodes.clone(), share_there: there / placed };
-    let caveats = elsewhere.then_some(caveat).into_iter().collect();
-    (all.pages.into_iter().collect(), stats::median(&huge), caveats)
+    Placement {
+        pages_on_node: all.pages.into_iter().collect(),
+        huge_page_share: stats::median(&huge),
+        caveats: elsewhere.then_some(caveat).into_iter().collect(),
+    }
 }
