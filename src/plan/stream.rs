@@ -480,8 +480,9 @@ impl Plan {
             needs.estimated_s += START_S + held as f64 / TOUCH / threads.min(64.0) + bytes / rate;
         }
         if let (Some(column), Some(group)) = (&self.column, self.groups.iter().rfind(|group| group.scope == MACHINE)) {
-            let most = column.most_bytes.map_or(u64::MAX, |bytes| bytes.0);
-            let held = (4 * group.array_bytes.0).min(2 * most);
+            // Two arrays, doubled where memory allows.
+            let doubled = Bytes(group.array_bytes.0.saturating_mul(2));
+            let held = 2 * column.most_bytes.map_or(doubled, |most| most.min(doubled)).0.min(u64::MAX / 2);
             let threads = group.cpus.len() as f64;
             let bytes = f64::from(column.samples + 2) * 1.5 * 2.0 * held as f64;
             needs.memory_bytes = needs.memory_bytes.max(Bytes(held));
