@@ -14,6 +14,7 @@
 //! Parts are never clamped: a negative one says that the difference is below what the machine lets us see.
 
 mod advice;
+pub mod bandwidth;
 mod parts;
 mod verdict;
 

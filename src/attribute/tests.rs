@@ -122,6 +122,7 @@ impl Generator {
             allowed_cpus: CpuSet::default(),
             allowed_nodes: NodeSet::default(),
             environment: Default::default(),
+            peak_bytes_per_s: None,
             labels: BTreeMap::new(),
             caveats: Vec::new(),
         };

@@ -60,6 +60,9 @@ pub struct Common {
     /// Keep the region in the record
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
+    /// Theoretical peak of the memory in GB/s (10⁹), to print shares of it
+    #[arg(long, value_name = "GB/S")]
+    pub peak_gb_s: Option<String>,
     /// No progress, no talk
     #[arg(long)]
     pub quiet: bool,

@@ -39,6 +39,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     // All that can be wrong on the command line is said whatever else was asked for.
     let budget = common.time_budget.as_deref().map(time_budget).transpose()?;
     let labels = labels(common)?;
+    let peak = common.peak_gb_s.as_deref().map(peak).transpose()?;
     let clock = Clock::start();
     let isa = match &common.isa_max {
         Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max")?),
@@ -69,7 +70,8 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     let started = SystemTime::now();
     let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
     let precision = clock.precision();
-    let header = header(&machine, &isa, suite.seed, labels, &precision, lock.as_ref());
+    let mut header = header(&machine, &isa, suite.seed, labels, &precision, lock.as_ref());
+    header.peak_bytes_per_s = peak;
     writer.append(&Line::Run(Box::new(header.clone())))?;
 
     let mut progress = Progress { clock, quiet: common.quiet };
@@ -237,6 +239,7 @@ fn header(
         allowed_cpus: machine.allowed_cpus.clone(),
         allowed_nodes: machine.allowed_nodes.clone(),
         environment: machine.environment.clone(),
+        peak_bytes_per_s: None,
         labels,
         caveats,
     }
@@ -265,6 +268,13 @@ fn time_budget(text: &str) -> Result<Nanos> {
     nanos.map(Nanos).ok_or_else(|| {
         Error::usage(format!("read --time-budget {text}"), "it is not a length of time", "write 60s, 5m or 1h")
     })
+}
+
+/// Bytes per second of `--peak-gb-s`.
+fn peak(text: &str) -> Result<f64> {
+    text.parse::<f64>().ok().filter(|gb| gb.is_finite() && (0.01..=1e6).contains(gb)).map(|gb| gb * 1e9).ok_or_else(
+        || Error::usage(format!("read --peak-gb-s {text}"), "it is no rate in GB/s", "write a number such as 614.4"),
+    )
 }
 
 /// Reads a flag whose type knows its own form.

@@ -381,7 +381,10 @@ impl Planner<'_> {
         if let Some(caveat) = cached {
             let cpus = largest.cpus.iter().copied().collect();
             let least = sizes::least(self.machine, &cpus).0;
-            let reason = format!("{caveat}; it takes arrays of at least {least}");
+            let reason = match caveat {
+                Caveat::CannotBeDram { .. } => caveat.to_string(),
+                _ => format!("{caveat}; it takes arrays of at least {least}"),
+            };
             if self.options.column_only {
                 let what = "measure the bandwidth column";
                 return Err(match self.options.size {

@@ -61,6 +61,9 @@ pub struct RunHeader {
     pub allowed_nodes: NodeSet,
     /// Limits and settings of the system.
     pub environment: Environment,
+    /// The memory's theoretical peak, as `--peak-gb-s` said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_per_s: Option<f64>,
     /// `--label`, `--vm-size` and `--region`.
     pub labels: BTreeMap<String, String>,
     /// What is wrong or unknown about the machine as a whole.
@@ -169,7 +172,8 @@ pub struct StreamStep {
     pub array_bytes: Bytes,
     /// Sum of the distinct last-level caches of all CPUs in scope, reported or assumed.
     pub cache_bytes: Bytes,
-    /// What part of the machine this is: `machine` or `node N`.
+    /// What part of the machine this is: `machine`, `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
+    /// the first, memory of the second) or `column`.
     pub scope: String,
     /// Nodes of the CPUs.
     pub cpu_nodes: NodeSet,

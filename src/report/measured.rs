@@ -1,12 +1,12 @@
 //! A record as tables: bandwidth, latency, barriers, decode, verdict.
 
 use super::plan::by_reason;
-use super::{Document, Table, summary};
+use super::{Document, Table};
 use crate::attribute::{self, Attribution, Limit};
 use crate::machine::Topology;
-use crate::record::{BarrierStep, CoreLatencyStep, Line, Record, StreamStep};
+use crate::record::{BarrierStep, CoreLatencyStep, Line, Record};
 use crate::stats;
-use crate::units::{Bytes, BytesPerSecond, CpuId, Nanos, Threads};
+use crate::units::{CpuId, Nanos, Threads};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Widest matrix that a terminal shows; larger ones are summed up by class.
@@ -16,7 +16,7 @@ const MATRIX_CPUS: usize = 16;
 pub fn document(record: &Record) -> Document {
     let mut document = Document::default();
     machine(record, &mut document);
-    bandwidth(record, &mut document);
+    super::bandwidth::bandwidth(record, &mut document);
     latency(record, &mut document);
     barriers(record, &mut document);
     decode(record, &mut document);
@@ -63,78 +63,6 @@ fn machine(record: &Record, document: &mut Document) {
     for caveat in &header.caveats {
         document.paragraph(format!("Note: {caveat}."));
     }
-}
-
-fn streams(record: &Record) -> impl Iterator<Item = &StreamStep> {
-    record.lines.iter().filter_map(|line| match line {
-        Line::Stream(step) => Some(step),
-        _ => None,
-    })
-}
-
-fn bandwidth(record: &Record, document: &mut Document) {
-    let mut scopes: Vec<&str> = Vec::new();
-    for step in streams(record) {
-        if !scopes.contains(&step.scope.as_str()) {
-            scopes.push(&step.scope);
-        }
-    }
-    for scope in scopes {
-        let steps: Vec<&StreamStep> = streams(record).filter(|step| step.scope == scope).collect();
-        let counts: BTreeSet<u32> = steps.iter().map(|step| step.step.threads).collect();
-        let mut kernels: Vec<&str> = Vec::new();
-        for step in &steps {
-            if !kernels.contains(&step.kernel.as_str()) {
-                kernels.push(&step.kernel);
-            }
-        }
-        let first = steps[0];
-        let samples = stats::unit_times(&first.step).len();
-        let caches = Bytes(first.cache_bytes.0);
-        document.heading(format!(
-            "Bandwidth of the {scope}: GB/s of counted bytes, best (median) of {samples}; arrays of {}, last-level caches of {caches}",
-            first.array_bytes
-        ));
-        let mut table = Table::new(["kernel"]);
-        for threads in &counts {
-            table.column(Threads(*threads).to_string());
-        }
-        table.column("bus bytes");
-        for kernel in kernels {
-            let mut row = vec![kernel.to_owned()];
-            for threads in &counts {
-                let step = steps.iter().rev().find(|step| step.kernel == kernel && step.step.threads == *threads);
-                row.push(step.map_or(String::new(), |step| {
-                    let mark = table.mark(&step.step.caveats);
-                    format!("{} ({}){mark}", rate(step.summary.best_bytes_per_s), rate(step.summary.median_bytes_per_s))
-                }));
-            }
-            let of = steps.iter().find(|step| step.kernel == kernel);
-            row.push(of.map_or(String::new(), |step| bus_factor(step)));
-            table.row(row);
-        }
-        document.table(table);
-    }
-    if let Some(column) = summary::column(record) {
-        document.paragraph(format!(
-            "Bandwidth column: {} by {} with {} over arrays of {} (a variant of STREAM copy, best of the sweep).",
-            BytesPerSecond(column.bytes_per_s),
-            column.kernel,
-            Threads(column.threads),
-            column.array_bytes
-        ));
-    }
-}
-
-fn rate(rate: Option<BytesPerSecond>) -> String {
-    rate.map_or("–".into(), |rate| format!("{:.1}", rate.0 / 1e9))
-}
-
-/// Bus bytes over counted bytes: `1` where nothing is read before it is written, else a range.
-fn bus_factor(step: &StreamStep) -> String {
-    let factor = |bytes: Bytes| bytes.0 as f64 / step.counted_bytes.0.max(1) as f64;
-    let (least, most) = (factor(step.bus_bytes_min), factor(step.bus_bytes_max));
-    if most > least { format!("{least:.0} to {most:.2} ×") } else { format!("{least:.0} ×") }
 }
 
 fn latencies(record: &Record) -> impl Iterator<Item = &CoreLatencyStep> {

@@ -4,6 +4,7 @@ use super::{Document, Table};
 use crate::caveat::LeftOut;
 use crate::machine::Machine;
 use crate::plan::Suite;
+use crate::plan::stream::Group;
 use crate::units::CpuSet;
 
 /// The plan of a command.
@@ -66,7 +67,8 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
             "samples",
         ]);
         let mut row_sets: Vec<Vec<&str>> = Vec::new();
-        for group in &plan.groups {
+        let is_pair = |group: &&Group| group.scope.contains(" to ");
+        for group in plan.groups.iter().filter(|group| !is_pair(group)).chain(plan.groups.iter().find(is_pair)) {
             let cpus: CpuSet = group.cpus.iter().copied().collect();
             let mark = table.mark(&group.caveats);
             let rows: Vec<&str> = group.kernels.iter().map(|row| row.name).collect();
@@ -87,6 +89,13 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
             ]);
         }
         document.table(table);
+        let pairs = plan.groups.iter().filter(is_pair).count();
+        if pairs > 1 {
+            document.paragraph(format!(
+                "and {} more pairs of cores of one node and memory of another, like the last line",
+                pairs - 1
+            ));
+        }
         for (index, rows) in row_sets.iter().enumerate() {
             document.paragraph(format!("set {}: {}", index + 1, rows.join(", ")));
         }

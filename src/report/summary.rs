@@ -1,7 +1,8 @@
 //! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
 
+use crate::attribute::bandwidth::{Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
-use crate::record::{Line, Record, SCHEMA, StreamStep};
+use crate::record::{Line, Record, SCHEMA};
 use crate::stats;
 use crate::units::Bytes;
 use serde::Serialize;
@@ -27,6 +28,8 @@ struct Stream {
     triad_nt_bytes_per_s: Option<f64>,
     read_bytes_per_s: Option<f64>,
     column_bytes_per_s: Option<f64>,
+    /// Relative change with doubled arrays; absent when that was not measured.
+    column_doubling: Option<f64>,
     column_kernel: Option<String>,
     threads_at_peak: Option<u32>,
     array_bytes: Option<Bytes>,
@@ -98,42 +101,6 @@ struct Change {
     measured: bool,
 }
 
-/// The bandwidth column: the best copy of the sweep.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Column {
-    /// Counted bytes per second.
-    pub bytes_per_s: f64,
-    /// The row that gave it.
-    pub kernel: String,
-    /// The thread count that gave it.
-    pub threads: u32,
-    /// Bytes of each array.
-    pub array_bytes: Bytes,
-}
-
-fn whole_machine(record: &Record) -> impl Iterator<Item = (&StreamStep, f64)> {
-    record.lines.iter().filter_map(|line| match line {
-        Line::Stream(step) if step.scope == "machine" => Some((step, step.summary.best_bytes_per_s?.0)),
-        _ => None,
-    })
-}
-
-fn best<'a>(steps: impl Iterator<Item = (&'a StreamStep, f64)>) -> Option<(&'a StreamStep, f64)> {
-    steps.max_by(|a, b| a.1.total_cmp(&b.1))
-}
-
-/// The column of a record, if arrays were large enough for one.
-pub fn column(record: &Record) -> Option<Column> {
-    let large = |step: &StreamStep| step.array_bytes.0 / crate::plan::stream::ARRAY_PER_CACHE >= step.cache_bytes.0;
-    let copies = whole_machine(record).filter(|(step, _)| step.operation == "copy" && large(step));
-    best(copies).map(|(step, bytes_per_s)| Column {
-        bytes_per_s,
-        kernel: step.kernel.clone(),
-        threads: step.step.threads,
-        array_bytes: step.array_bytes,
-    })
-}
-
 /// Sums up a record. `path` is where it lies.
 pub fn summary(record: &Record, path: Option<String>) -> Summary {
     let attributions = attribute::attributions(record);
@@ -169,9 +136,9 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
 }
 
 fn stream(record: &Record) -> Option<Stream> {
-    whole_machine(record).next()?;
+    sweep(record).next()?;
     let of = |operation: &str, store: Option<&str>| {
-        let rows = whole_machine(record)
+        let rows = sweep(record)
             .filter(|(step, _)| step.operation == operation && (store.is_none() || step.store.as_deref() == store));
         best(rows).map(|(_, rate)| rate)
     };
@@ -182,10 +149,17 @@ fn stream(record: &Record) -> Option<Stream> {
         triad_bytes_per_s: of("triad", Some("ordinary")),
         triad_nt_bytes_per_s: of("triad", Some("non_temporal")),
         read_bytes_per_s: of("read", None),
-        column_bytes_per_s: column.as_ref().map(|column| column.bytes_per_s),
+        column_bytes_per_s: column.as_ref().and_then(|column| column.bytes_per_s),
+        column_doubling: column.as_ref().and_then(|column| match column.doubling {
+            Doubling::Confirmed(change) | Doubling::Differs(change) => Some(change),
+            Doubling::NotMeasured => None,
+        }),
         column_kernel: column.as_ref().map(|column| column.kernel.clone()),
         threads_at_peak: column.as_ref().map(|column| column.threads),
-        array_bytes: whole_machine(record).next().map(|(step, _)| step.array_bytes),
+        array_bytes: column
+            .as_ref()
+            .map(|column| column.array_bytes)
+            .or_else(|| sweep(record).next().map(|(step, _)| step.array_bytes)),
     })
 }
 
