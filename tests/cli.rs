@@ -81,8 +81,8 @@ fn bad_input_is_named_with_what_to_do() {
     let cases: &[(&str, &[&str], &str)] = &[
         (STREAM, &["--kernels", "copi"], "read, copy, scale, add, triad, fill"),
         (STREAM, &["--store", "sideways"], "ordinary, non_temporal"),
-        (STREAM, &["--isa", "mmx"], "rust, avx2, avx512"),
-        (STREAM, &["--isa-max", "mmx"], "rust, avx2, avx512"),
+        (STREAM, &["--isa", "mmx"], "rust, sse2, avx2, avx512"),
+        (STREAM, &["--isa-max", "mmx"], "rust, sse2, avx2, avx512"),
         (STREAM, &["--size", "0"], "KiB"),
         (STREAM, &["--size", "lots"], "KiB"),
         (STREAM, &["--pages", "1g"], "4k, thp, 2m"),

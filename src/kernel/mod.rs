@@ -203,31 +203,42 @@ macro_rules! table {
 #[rustfmt::skip]
 table! {
     read_rust,       Read,  None,              Rust,    8, 128, None;
+    read_sse2,       Read,  None,              Sse2,   16, 128, None,           "x86_64";
     read_avx2,       Read,  None,              Avx2,   32, 256, None,           "x86_64";
     read_avx512,     Read,  None,              Avx512, 64, 512, None,           "x86_64";
     copy_rust,       Copy,  Some(Ordinary),    Rust,    8,  64, None;
+    copy_sse2,       Copy,  Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
     copy_avx2,       Copy,  Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
     copy_avx512,     Copy,  Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    copy_nt_sse2,    Copy,  Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     copy_nt_avx2,    Copy,  Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     copy_nt_avx512,  Copy,  Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
     scale_rust,      Scale, Some(Ordinary),    Rust,    8,  64, None;
+    scale_sse2,      Scale, Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
     scale_avx2,      Scale, Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
     scale_avx512,    Scale, Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    scale_nt_sse2,   Scale, Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     scale_nt_avx2,   Scale, Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     scale_nt_avx512, Scale, Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
     add_rust,        Add,   Some(Ordinary),    Rust,    8,  64, None;
+    add_sse2,        Add,   Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
     add_avx2,        Add,   Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
     add_avx512,      Add,   Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    add_nt_sse2,     Add,   Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     add_nt_avx2,     Add,   Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     add_nt_avx512,   Add,   Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
     triad_rust,      Triad, Some(Ordinary),    Rust,    8,  64, None;
+    triad_sse2,      Triad, Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
     triad_avx2,      Triad, Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
     triad_avx512,    Triad, Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    triad_nt_sse2,   Triad, Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     triad_nt_avx2,   Triad, Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     triad_nt_avx512, Triad, Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
     fill_rust,       Fill,  Some(Ordinary),    Rust,    8,  64, None;
+    fill_sse2,       Fill,  Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
     fill_avx2,       Fill,  Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
     fill_avx512,     Fill,  Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    fill_nt_sse2,    Fill,  Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     fill_nt_avx2,    Fill,  Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     fill_nt_avx512,  Fill,  Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
 }
@@ -370,6 +381,7 @@ mod tests {
             assert_eq!(row.fence.is_some(), row.store == Some(NonTemporal), "{}", row.name);
             let vector = match row.isa {
                 Isa::Rust => 8,
+                Isa::Sse2 => 16,
                 Isa::Avx2 => 32,
                 Isa::Avx512 => 64,
             };
@@ -411,16 +423,30 @@ mod tests {
             let code: Vec<_> = text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).collect();
             let count = |start: &str| code.iter().filter(|line| line.starts_with(start)).count();
             let name = row.name;
-            assert!(text.starts_with(&format!("# {name}: ")), "{name}");
-            assert_eq!(count("vmovnt") > 0, row.store == Some(NonTemporal), "{name}");
+            let needs = match row.isa {
+                Isa::Sse2 => "SSE2",
+                Isa::Avx2 => "AVX2",
+                _ => "AVX-512 F",
+            };
+            let first = text.lines().next().unwrap_or("");
+            assert!(
+                first.starts_with(&format!("# {name}: ")) && first.ends_with(&format!("; needs {needs}.")),
+                "{name}"
+            );
+            let legacy = row.isa == Isa::Sse2;
+            assert_eq!(count("vmovnt") + count("movnt") > 0, row.store == Some(NonTemporal), "{name}");
             assert_eq!(count("sfence"), usize::from(row.fence == Some("sfence")), "{name}");
-            assert_eq!((count("ret"), count("vzeroupper")), (1, 1), "{name}");
+            assert_eq!((count("ret"), count("vzeroupper")), (1, usize::from(!legacy)), "{name}");
+            // Mixing the encodings costs a switch between them on some processors.
+            let vector = |line: &&&str| ["xmm", "ymm", "zmm"].iter().any(|register| line.contains(register));
+            assert!(code.iter().filter(vector).all(|line| line.starts_with('v') != legacy), "{name}: mixes encodings");
             assert_eq!(count("push") + count("pop") + count("call"), 0, "{name}: uses the stack");
             assert!(code.contains(&format!("add rax, {}", row.step_bytes).as_str()), "{name}: another step");
             assert!(text.contains(&format!("main loop of {} bytes", row.step_bytes)), "{name}");
             // No fused multiply-add: the reference rounds twice.
             assert_eq!(count("vfm") + count("vfnm"), 0, "{name}");
             assert_eq!(text.contains("zmm"), row.isa == Isa::Avx512, "{name}");
+            assert!(row.isa != Isa::Sse2 || !text.contains("ymm"), "{name}");
         }
     }
 

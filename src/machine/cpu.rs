@@ -9,6 +9,8 @@ use std::path::Path;
 pub enum Isa {
     /// Plain Rust, any architecture.
     Rust,
+    /// x86-64 as every one of them is.
+    Sse2,
     /// x86-64 with AVX2, its registers enabled by the operating system.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL, its registers enabled by the operating system.
@@ -17,12 +19,13 @@ pub enum Isa {
 
 impl Isa {
     /// All levels, lowest first.
-    pub const ALL: [Isa; 3] = [Isa::Rust, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 4] = [Isa::Rust, Isa::Sse2, Isa::Avx2, Isa::Avx512];
 
     /// The name on the command line, in kernel names and in records.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Rust => "rust",
+            Isa::Sse2 => "sse2",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
         }
@@ -122,7 +125,7 @@ mod x86_64 {
 
     /// The levels that these CPUID leaves and this XCR0 allow together.
     pub(super) fn usable<R: CpuIdReader>(cpuid: &CpuId<R>, xcr0: u64) -> Vec<Isa> {
-        let mut levels = vec![Isa::Rust];
+        let mut levels = vec![Isa::Rust, Isa::Sse2];
         let features = cpuid.get_feature_info();
         let avx = features.is_some_and(|features| features.has_oxsave() && features.has_avx());
         let Some(more) = cpuid.get_extended_feature_info().filter(|_| avx) else { return levels };
@@ -197,7 +200,8 @@ mod x86_64 {
             const AVX2: u32 = 1 << 5;
             // F, DQ, BW, VL
             const AVX512: u32 = AVX2 | 1 << 16 | 1 << 17 | 1 << 30 | 1 << 31;
-            let (rust, avx2, avx512) = (vec![Isa::Rust], vec![Isa::Rust, Isa::Avx2], Isa::ALL.to_vec());
+            let sse2 = vec![Isa::Rust, Isa::Sse2];
+            let (avx2, avx512) = (vec![Isa::Rust, Isa::Sse2, Isa::Avx2], Isa::ALL.to_vec());
             assert_eq!(levels(OSXSAVE_AVX, AVX2, 0b111), avx2, "Zen 3, Linux");
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b1110_0111), avx512, "Sapphire Rapids, Linux");
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0x602e7), avx512, "with PKRU and AMX state");
@@ -205,9 +209,9 @@ mod x86_64 {
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b1010_0111), avx2, "upper ZMM half missing");
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b1100_0111), avx2, "mask registers missing");
             assert_eq!(levels(OSXSAVE_AVX, AVX512 & !(1 << 31), 0xe7), avx2, "Knights Landing: no VL");
-            assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b011), rust, "no YMM state");
-            assert_eq!(levels(1 << 28, AVX512, 0xe7), rust, "no OSXSAVE");
-            assert_eq!(levels(OSXSAVE_AVX, 0, 0b111), rust, "Sandy Bridge: AVX alone");
+            assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b011), sse2, "no YMM state");
+            assert_eq!(levels(1 << 28, AVX512, 0xe7), sse2, "no OSXSAVE");
+            assert_eq!(levels(OSXSAVE_AVX, 0, 0b111), sse2, "Sandy Bridge: AVX alone");
         }
 
         #[test]
