@@ -77,7 +77,7 @@ pub struct RunArgs {
 pub struct StreamArgs {
     #[command(flatten)]
     common: Common,
-    /// Operations: read,copy,scale,add,triad,fill, or names of rows as --list prints them
+    /// Operations: read,copy,scale,add,triad,fill,mix_1_1,mix_2_1,mix_3_1, or names of rows as --list prints them
     #[arg(long, value_name = "LIST")]
     pub kernels: Option<String>,
     /// Only ordinary or non-temporal stores

@@ -14,14 +14,12 @@ use crate::error::{Error, Result};
 use crate::machine::{Isa, IsaSet};
 use crate::memory::Line;
 use crate::units::Bytes;
-// An architecture without assembly yet has no row that stores past the caches.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_imports))]
-use Store::NonTemporal;
-use Store::Ordinary;
+use Store::{NonTemporal, Ordinary};
 use std::ptr::NonNull;
 use std::slice;
 
-/// What a kernel computes on arrays of `f64` (`read`: on 64-bit words). The operation decides how many bytes count.
+/// What a kernel computes on arrays of `f64` (`read` and the mixes: on 64-bit words). The operation decides how many
+/// bytes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// `sum of a[i]` as 64-bit words, wrapping.
@@ -36,6 +34,13 @@ pub enum Operation {
     Triad,
     /// `d[i] = 3`
     Fill,
+    /// `d[i] = !d[i]`: one byte read for each written. In the mixes the line that is written is one of those that were
+    /// read, so no read-for-ownership is hidden: the counted bytes are the bytes on the bus, and the ratio is exact.
+    Mix11,
+    /// `d[i] = d[i] ^ a[i]`: two bytes read for each written.
+    Mix21,
+    /// `d[i] = d[i] ^ a[i] ^ b[i]`: three bytes read for each written.
+    Mix31,
 }
 
 /// How a kernel writes.
@@ -59,8 +64,17 @@ impl Store {
 
 impl Operation {
     /// All operations in the order of tables.
-    pub const ALL: [Operation; 6] =
-        [Operation::Read, Operation::Copy, Operation::Scale, Operation::Add, Operation::Triad, Operation::Fill];
+    pub const ALL: [Operation; 9] = [
+        Operation::Read,
+        Operation::Copy,
+        Operation::Scale,
+        Operation::Add,
+        Operation::Triad,
+        Operation::Fill,
+        Operation::Mix11,
+        Operation::Mix21,
+        Operation::Mix31,
+    ];
 
     /// The name on the command line and the first part of a kernel's name.
     pub fn name(self) -> &'static str {
@@ -71,15 +85,18 @@ impl Operation {
             Operation::Add => "add",
             Operation::Triad => "triad",
             Operation::Fill => "fill",
+            Operation::Mix11 => "mix_1_1",
+            Operation::Mix21 => "mix_2_1",
+            Operation::Mix31 => "mix_3_1",
         }
     }
 
-    /// How many arrays it reads.
-    pub fn arrays_read(self) -> u64 {
+    /// How many arrays it reads besides the destination.
+    pub fn sources(self) -> u64 {
         match self {
-            Operation::Fill => 0,
-            Operation::Read | Operation::Copy | Operation::Scale => 1,
-            Operation::Add | Operation::Triad => 2,
+            Operation::Fill | Operation::Mix11 => 0,
+            Operation::Read | Operation::Copy | Operation::Scale | Operation::Mix21 => 1,
+            Operation::Add | Operation::Triad | Operation::Mix31 => 2,
         }
     }
 
@@ -88,16 +105,28 @@ impl Operation {
         u64::from(self != Operation::Read)
     }
 
-    /// Bytes that one pass over arrays of `array` bytes asks for: STREAM's way of counting.
-    pub fn counted_bytes(self, array: Bytes) -> Bytes {
-        Bytes(array.0 * (self.arrays_read() + self.arrays_written()))
+    /// Whether it reads the destination as well: what it writes depends on what was there.
+    pub fn updates(self) -> bool {
+        matches!(self, Operation::Mix11 | Operation::Mix21 | Operation::Mix31)
     }
 
-    /// Bytes that one pass may move on the bus, least and most: an ordinary store may first read the line it writes.
+    /// Whether it belongs to STREAM and its usual company, which are measured when no kernel is named.
+    pub fn in_stream(self) -> bool {
+        !self.updates()
+    }
+
+    /// Bytes that one pass over arrays of `array` bytes asks for: STREAM's way of counting.
+    pub fn counted_bytes(self, array: Bytes) -> Bytes {
+        Bytes(array.0 * (self.sources() + self.arrays_written() + u64::from(self.updates())))
+    }
+
+    /// Bytes that one pass may move on the bus, least and most: a store that is not known to go past the caches may
+    /// first read the line it writes, unless the operation itself has just read it.
     pub fn bus_bytes(self, array: Bytes, store: Option<Store>) -> (Bytes, Bytes) {
         let counted = self.counted_bytes(array);
-        let allocate = if store == Some(Store::Ordinary) { array.0 * self.arrays_written() } else { 0 };
-        (counted, Bytes(counted.0 + allocate))
+        let allocates = store != Some(NonTemporal) && !self.updates();
+        let allocated = if allocates { array.0 * self.arrays_written() } else { 0 };
+        (counted, Bytes(counted.0 + allocated))
     }
 }
 
@@ -147,8 +176,8 @@ unsafe fn plain(
     let mut operands = unsafe {
         Operands {
             dst: slice::from_raw_parts_mut(dst.cast(), lines(operation.arrays_written() > 0)),
-            a: slice::from_raw_parts(a.cast(), lines(operation.arrays_read() > 0)),
-            b: slice::from_raw_parts(b.cast(), lines(operation.arrays_read() > 1)),
+            a: slice::from_raw_parts(a.cast(), lines(operation.sources() > 0)),
+            b: slice::from_raw_parts(b.cast(), lines(operation.sources() > 1)),
         }
     };
     function(&mut operands, passes)
@@ -241,6 +270,18 @@ table! {
     fill_nt_sse2,    Fill,  Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     fill_nt_avx2,    Fill,  Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     fill_nt_avx512,  Fill,  Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
+    mix_1_1_rust,    Mix11, Some(Ordinary),    Rust,    8,  64, None;
+    mix_1_1_sse2,    Mix11, Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
+    mix_1_1_avx2,    Mix11, Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
+    mix_1_1_avx512,  Mix11, Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    mix_2_1_rust,    Mix21, Some(Ordinary),    Rust,    8,  64, None;
+    mix_2_1_sse2,    Mix21, Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
+    mix_2_1_avx2,    Mix21, Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
+    mix_2_1_avx512,  Mix21, Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
+    mix_3_1_rust,    Mix31, Some(Ordinary),    Rust,    8,  64, None;
+    mix_3_1_sse2,    Mix31, Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
+    mix_3_1_avx2,    Mix31, Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
+    mix_3_1_avx512,  Mix31, Some(Ordinary),    Avx512, 64, 512, None,           "x86_64";
 }
 
 /// A kernel that this processor can run.
@@ -252,11 +293,11 @@ pub struct Kernel {
 /// The arrays of one call. An operation uses those that it needs and refuses different lengths among them.
 #[derive(Debug)]
 pub struct Operands<'a> {
-    /// Written by everything but `read`.
+    /// Written by everything but `read`; the mixes read it first.
     pub dst: &'a mut [Line],
-    /// Read by everything but `fill`.
+    /// Read by everything but `fill` and `mix_1_1`.
     pub a: &'a [Line],
-    /// Read by `add` and `triad`.
+    /// Read by `add`, `triad` and `mix_3_1`.
     pub b: &'a [Line],
 }
 
@@ -314,8 +355,8 @@ impl Kernel {
         let operation = self.row.operation;
         let lengths = [
             (operation.arrays_written() > 0).then_some(("dst", operands.dst.len())),
-            (operation.arrays_read() > 0).then_some(("a", operands.a.len())),
-            (operation.arrays_read() > 1).then_some(("b", operands.b.len())),
+            (operation.sources() > 0).then_some(("a", operands.a.len())),
+            (operation.sources() > 1).then_some(("b", operands.b.len())),
         ];
         let mut used = lengths.iter().flatten();
         let lines = used.next().map_or(0, |(_, lines)| *lines);
@@ -453,11 +494,12 @@ mod tests {
     #[test]
     fn counted_bytes_are_streams() {
         let a_double = |operation: Operation| operation.counted_bytes(Bytes(8)).0;
-        assert_eq!(Operation::ALL.map(a_double), [8, 16, 16, 24, 24, 8]);
+        assert_eq!(Operation::ALL.map(a_double), [8, 16, 16, 24, 24, 8, 16, 24, 32]);
         assert_eq!(Operation::Copy.bus_bytes(Bytes(8), Some(Ordinary)), (Bytes(16), Bytes(24)));
         assert_eq!(Operation::Triad.bus_bytes(Bytes(8), Some(Ordinary)), (Bytes(24), Bytes(32)));
         assert_eq!(Operation::Triad.bus_bytes(Bytes(8), Some(NonTemporal)), (Bytes(24), Bytes(24)));
         assert_eq!(Operation::Read.bus_bytes(Bytes(8), None), (Bytes(8), Bytes(8)));
+        assert_eq!(Operation::Mix21.bus_bytes(Bytes(8), Some(Ordinary)), (Bytes(24), Bytes(24)));
     }
 
     #[test]

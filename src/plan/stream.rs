@@ -19,7 +19,7 @@ const ARRAY_LEAST: u64 = 32 << 20;
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Operations; empty means all, unless rows are named.
+    /// Operations; empty means those of STREAM and its company, or all with the full preset, unless rows are named.
     pub operations: Vec<Operation>,
     /// Single rows.
     pub rows: Vec<&'static Row>,
@@ -103,8 +103,7 @@ fn row_names<S: Serializer>(rows: &[&'static Row], serializer: S) -> std::result
 /// When nothing can run, the thread counts do not fit, or the arrays do not fit into memory.
 pub fn plan(machine: &Machine, scope: &Scope, isa: &IsaSet, options: &Options) -> Result<Plan> {
     let (kernels, mut left_out) = choose_kernels(isa, options)?;
-    let arrays =
-        kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(1);
+    let arrays = kernels.iter().map(|row| row.operation.sources() + row.operation.arrays_written()).max().unwrap_or(1);
     let counts = match &options.threads {
         Some(list) => list.resolve(scope.cpus.len() as u32, scope.cpus.len() as u32)?,
         None => scope.natural_threads(&machine.topology, options.preset == Preset::Quick),
@@ -152,7 +151,8 @@ pub fn plan(machine: &Machine, scope: &Scope, isa: &IsaSet, options: &Options) -
 fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>, Vec<LeftOut>)> {
     let every_operation = options.operations.is_empty() && options.rows.is_empty();
     let wanted = |row: &&Row| {
-        (every_operation || options.operations.contains(&row.operation))
+        (every_operation && (row.operation.in_stream() || options.preset == Preset::Full)
+            || options.operations.contains(&row.operation))
             && (options.store.is_none() || row.store.is_none() || options.store == row.store)
             && options.isa.is_none_or(|isa| row.isa == isa)
     };
@@ -284,7 +284,7 @@ fn group(
 impl Plan {
     /// How many arrays a group holds: as many as its hungriest kernel uses.
     pub fn arrays(&self) -> u64 {
-        self.kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(0)
+        self.kernels.iter().map(|row| row.operation.sources() + row.operation.arrays_written()).max().unwrap_or(0)
     }
 
     /// Memory of the largest group, and time.

@@ -85,7 +85,7 @@ fn measure(plan: &Plan, group: &Group, kernels: &[Kernel], context: &mut Context
         }
         Ok(buffer)
     };
-    let uses = |arrays: u64| kernels.iter().any(|kernel| kernel.row().operation.arrays_read() >= arrays);
+    let uses = |arrays: u64| kernels.iter().any(|kernel| kernel.row().operation.sources() >= arrays);
     let writes = kernels.iter().any(|kernel| kernel.row().operation.arrays_written() > 0);
     let (mut dst, mut a, mut b) = (reserve(writes)?, reserve(uses(1))?, reserve(uses(2))?);
     bind_caveats.truncate(1);
@@ -205,9 +205,10 @@ fn thread(
     let mut passes = Vec::with_capacity(kernels.len());
     let mut wrong = Vec::with_capacity(kernels.len());
     for kernel in kernels {
+        let before: Vec<Line> = sampled(dst.len()).map(|index| dst[index]).collect();
         seat.meet();
         wrong.push(match kernel.run(&mut Operands { dst: &mut *dst, a, b }, 1) {
-            Ok(checksum) => check(*kernel, dst, a, b, checksum),
+            Ok(checksum) => check(*kernel, &before, dst, a, b, checksum),
             Err(error) => Some(error.to_string()),
         });
         passes.push(calibrate::units(
@@ -250,20 +251,24 @@ fn thread(
     Samples { spans, passes, wrong }
 }
 
-/// Compares what a pass left behind with the plain Rust row of the same operation: every line's sum of a read, and a
-/// line of each 64 KiB, the first and the last of a write. (Every byte is compared once a process, by `kernel::check`.)
-fn check(kernel: Kernel, dst: &[Line], a: &[Line], b: &[Line], checksum: u64) -> Option<String> {
+/// The lines of a destination that are compared: one of each 64 KiB, the first and the last.
+fn sampled(lines: usize) -> impl Iterator<Item = usize> {
     const STRIDE: usize = 1024;
+    (0..lines).step_by(STRIDE).chain(lines.checked_sub(1))
+}
+
+/// Compares what a pass left behind with the definition of its operation: the sum of every line of a read, and sampled
+/// lines of a write, which held `before`. (Every byte is compared once a process, by `kernel::check`.)
+fn check(kernel: Kernel, before: &[Line], dst: &[Line], a: &[Line], b: &[Line], checksum: u64) -> Option<String> {
     let operation = kernel.row().operation;
     if operation == Operation::Read {
         let expected = kernel::expected_sum(a);
         return (expected != checksum).then(|| format!("its checksum is {checksum:#x} and should be {expected:#x}"));
     }
-    let last = dst.len().checked_sub(1)?;
     let unused = Line([0; 64]);
-    (0..dst.len()).step_by(STRIDE).chain([last]).find_map(|index| {
+    sampled(dst.len()).zip(before).find_map(|(index, before)| {
         let source = |array: &[Line]| *array.get(index).unwrap_or(&unused);
-        let expected = kernel::expected_line(operation, &source(a), &source(b));
+        let expected = kernel::expected_line(operation, before, &source(a), &source(b));
         (expected != dst[index]).then(|| format!("line {index} of its output is wrong"))
     })
 }
