@@ -83,7 +83,7 @@ pub struct StreamArgs {
     /// Only ordinary or non-temporal stores
     #[arg(long, value_name = "KIND")]
     pub store: Option<String>,
-    /// Only this instruction set: rust, sse2, avx2 or avx512
+    /// Only this instruction set: rust, sse2, avx2 or avx512, or libc for what the C library chooses
     #[arg(long, value_name = "NAME")]
     pub isa: Option<String>,
     /// Bytes of each array, as in 128MiB (default: 4 times the last-level caches)

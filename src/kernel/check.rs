@@ -197,8 +197,8 @@ mod tests {
             operation,
             isa: Isa::Rust,
             store: (operation != Operation::Read).then_some(Store::Ordinary),
-            vector_bytes: 8,
-            step_bytes: 64,
+            vector_bytes: Some(8),
+            step_bytes: Some(64),
             fence: None,
             entry,
         };

@@ -139,16 +139,23 @@ pub struct Row {
     pub operation: Operation,
     /// What it needs.
     pub isa: Isa,
-    /// How it writes; `None` for `read`.
+    /// How it writes; `None` for `read`, and where the C library decides.
     pub store: Option<Store>,
-    /// Bytes moved by one load or store instruction.
-    pub vector_bytes: u32,
-    /// Bytes of each array that one turn of the main loop covers.
-    pub step_bytes: u32,
+    /// Bytes moved by one load or store instruction; `None` where the C library decides.
+    pub vector_bytes: Option<u32>,
+    /// Bytes of each array that one turn of the main loop covers; `None` where the C library decides.
+    pub step_bytes: Option<u32>,
     /// The instruction that ends it, where it has one.
     pub fence: Option<&'static str>,
     /// Where its code starts. Private, so that only [`Kernel::new`] gives the right to call it.
     entry: Entry,
+}
+
+impl Row {
+    /// Whether it may stand where only kernels that store in this way are wanted: it stores so, or not at all.
+    pub fn stores_only(&self, store: Store) -> bool {
+        self.operation.arrays_written() == 0 || self.store == Some(store)
+    }
 }
 
 /// The code of a row: destination, first and second source, bytes of each array, passes; returns the checksum.
@@ -204,10 +211,20 @@ macro_rules! code {
     };
 }
 
+/// A column that a row may leave open with `_`.
+macro_rules! known {
+    (_) => {
+        None
+    };
+    ($number:literal) => {
+        Some($number)
+    };
+}
+
 /// The kernel table. A row with an architecture stands for `asm/<architecture>/<name>.s`, a row without one for the
 /// function of that name in `reference`.
 macro_rules! table {
-    ($($name:ident, $operation:ident, $store:expr, $isa:ident, $vector:literal, $step:literal, $fence:expr
+    ($($name:ident, $operation:ident, $store:expr, $isa:ident, $vector:tt, $step:tt, $fence:expr
        $(, $architecture:literal)?;)*) => {
         $(code! { $name $operation $($architecture)? })*
 
@@ -218,8 +235,8 @@ macro_rules! table {
                 operation: Operation::$operation,
                 isa: Isa::$isa,
                 store: $store,
-                vector_bytes: $vector,
-                step_bytes: $step,
+                vector_bytes: known!($vector),
+                step_bytes: known!($step),
                 fence: $fence,
                 entry: $name,
             },
@@ -227,8 +244,8 @@ macro_rules! table {
     };
 }
 
-// By operation, then store, then ISA. Columns: name, operation, store, ISA, bytes of a vector, bytes of a turn of the
-// main loop, fence, architecture.
+// By operation, then store (last where the C library decides), then ISA. Columns: name, operation, store, ISA, bytes of a
+// vector, bytes of a turn of the main loop, fence, architecture.
 #[rustfmt::skip]
 table! {
     read_rust,       Read,  None,              Rust,    8, 128, None;
@@ -242,6 +259,7 @@ table! {
     copy_nt_sse2,    Copy,  Some(NonTemporal), Sse2,   16, 128, Some("sfence"), "x86_64";
     copy_nt_avx2,    Copy,  Some(NonTemporal), Avx2,   32, 256, Some("sfence"), "x86_64";
     copy_nt_avx512,  Copy,  Some(NonTemporal), Avx512, 64, 512, Some("sfence"), "x86_64";
+    copy_libc,       Copy,  None,              Libc,    _,   _, None;
     scale_rust,      Scale, Some(Ordinary),    Rust,    8,  64, None;
     scale_sse2,      Scale, Some(Ordinary),    Sse2,   16, 128, None,           "x86_64";
     scale_avx2,      Scale, Some(Ordinary),    Avx2,   32, 256, None,           "x86_64";
@@ -418,16 +436,18 @@ mod tests {
         for row in TABLE {
             let store = if row.store == Some(NonTemporal) { "_nt" } else { "" };
             assert_eq!(row.name, format!("{}{store}_{}", row.operation.name(), row.isa.name()));
-            assert_eq!(row.store.is_none(), row.operation == Operation::Read, "{}", row.name);
+            assert_eq!(row.store.is_none(), row.operation == Operation::Read || row.isa == Isa::Libc, "{}", row.name);
             assert_eq!(row.fence.is_some(), row.store == Some(NonTemporal), "{}", row.name);
             let vector = match row.isa {
-                Isa::Rust => 8,
-                Isa::Sse2 => 16,
-                Isa::Avx2 => 32,
-                Isa::Avx512 => 64,
+                Isa::Rust => Some(8),
+                Isa::Sse2 => Some(16),
+                Isa::Avx2 => Some(32),
+                Isa::Avx512 => Some(64),
+                Isa::Libc => None,
             };
             assert_eq!(row.vector_bytes, vector, "{}", row.name);
-            assert!(row.step_bytes.is_multiple_of(64) && row.step_bytes.is_multiple_of(vector), "{}", row.name);
+            let whole = |step: u32| step.is_multiple_of(64) && vector.is_some_and(|vector| step.is_multiple_of(vector));
+            assert_eq!(row.step_bytes.map(whole), vector.map(|_| true), "{}", row.name);
         }
     }
 
@@ -435,7 +455,8 @@ mod tests {
     fn rows_stand_by_operation_then_store_then_isa() {
         let place = |row: &Row| {
             let operation = Operation::ALL.iter().position(|operation| *operation == row.operation).unwrap();
-            (operation, row.store == Some(NonTemporal), row.isa)
+            let store = [Some(Ordinary), Some(NonTemporal), None].iter().position(|store| *store == row.store).unwrap();
+            (operation, store, row.isa)
         };
         assert!(TABLE.is_sorted_by_key(place));
         assert!(Operation::ALL.iter().all(|op| TABLE.iter().any(|row| row.operation == *op && row.isa == Isa::Rust)));
@@ -446,11 +467,15 @@ mod tests {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("asm/x86_64")
     }
 
+    #[cfg(target_arch = "x86_64")]
+    fn assembly_rows() -> impl Iterator<Item = &'static Row> {
+        TABLE.iter().filter(|row| !matches!(row.isa, Isa::Rust | Isa::Libc))
+    }
+
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn every_assembly_row_has_its_file_and_every_file_its_row() {
-        let rows: BTreeSet<_> =
-            TABLE.iter().filter(|row| row.isa != Isa::Rust).map(|row| format!("{}.s", row.name)).collect();
+        let rows: BTreeSet<_> = assembly_rows().map(|row| format!("{}.s", row.name)).collect();
         let entries = std::fs::read_dir(asm()).unwrap();
         let files: BTreeSet<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert_eq!(files, rows);
@@ -459,7 +484,8 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn files_state_and_do_what_their_row_says() {
-        for row in TABLE.iter().filter(|row| row.isa != Isa::Rust) {
+        for row in assembly_rows() {
+            let step = row.step_bytes.unwrap();
             let text = std::fs::read_to_string(asm().join(format!("{}.s", row.name))).unwrap();
             let code: Vec<_> = text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).collect();
             let count = |start: &str| code.iter().filter(|line| line.starts_with(start)).count();
@@ -482,8 +508,8 @@ mod tests {
             let vector = |line: &&&str| ["xmm", "ymm", "zmm"].iter().any(|register| line.contains(register));
             assert!(code.iter().filter(vector).all(|line| line.starts_with('v') != legacy), "{name}: mixes encodings");
             assert_eq!(count("push") + count("pop") + count("call"), 0, "{name}: uses the stack");
-            assert!(code.contains(&format!("add rax, {}", row.step_bytes).as_str()), "{name}: another step");
-            assert!(text.contains(&format!("main loop of {} bytes", row.step_bytes)), "{name}");
+            assert!(code.contains(&format!("add rax, {step}").as_str()), "{name}: another step");
+            assert!(text.contains(&format!("main loop of {step} bytes")), "{name}");
             // No fused multiply-add: the reference rounds twice.
             assert_eq!(count("vfm") + count("vfnm"), 0, "{name}");
             assert_eq!(text.contains("zmm"), row.isa == Isa::Avx512, "{name}");
@@ -498,6 +524,7 @@ mod tests {
         assert_eq!(Operation::Copy.bus_bytes(Bytes(8), Some(Ordinary)), (Bytes(16), Bytes(24)));
         assert_eq!(Operation::Triad.bus_bytes(Bytes(8), Some(Ordinary)), (Bytes(24), Bytes(32)));
         assert_eq!(Operation::Triad.bus_bytes(Bytes(8), Some(NonTemporal)), (Bytes(24), Bytes(24)));
+        assert_eq!(Operation::Copy.bus_bytes(Bytes(8), None), (Bytes(16), Bytes(24)));
         assert_eq!(Operation::Read.bus_bytes(Bytes(8), None), (Bytes(8), Bytes(8)));
         assert_eq!(Operation::Mix21.bus_bytes(Bytes(8), Some(Ordinary)), (Bytes(24), Bytes(24)));
     }
@@ -527,8 +554,12 @@ mod tests {
         assert!(Kernel::best(Operation::Copy, Some(NonTemporal), &rust).is_none());
         assert!(Kernel::best(Operation::Copy, None, &rust).is_none());
         let all = IsaSet::detect();
+        for store in [Ordinary, NonTemporal] {
+            let best = Kernel::best(Operation::Copy, Some(store), &all);
+            assert!(best.is_none_or(|kernel| kernel.row().isa != Isa::Libc), "the C library decides by itself");
+        }
         let best = Kernel::best(Operation::Read, None, &all).unwrap().row().isa;
-        assert_eq!(Some(best), all.iter().filter(|isa| TABLE.iter().any(|row| row.isa == *isa)).last());
+        assert_eq!(Some(best), all.instruction_sets().filter(|isa| TABLE.iter().any(|row| row.isa == *isa)).last());
     }
 
     #[test]

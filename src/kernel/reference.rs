@@ -70,10 +70,20 @@ pub(super) fn copy_rust(operands: &mut Operands<'_>, passes: u64) -> u64 {
     for _ in 0..passes {
         for (d, a) in operands.dst.iter_mut().zip(black_box(operands.a)) {
             *d = *a;
-            // Without it the loop becomes one memcpy, which stores past the caches above a length of its own choice:
-            // not an ordinary store any more.
+            // Without it the loop becomes one memcpy, which is `copy_libc` and not an ordinary store any more.
             compiler_fence(Ordering::SeqCst);
         }
+    }
+    0
+}
+
+/// One memcpy a pass: what gcc makes of STREAM's copy loop. glibc decides by the length whether it stores past the caches
+/// (above its tunable x86_non_temporal_threshold, derived from the cache sizes), and fences what it stores so.
+pub(super) fn copy_libc(operands: &mut Operands<'_>, passes: u64) -> u64 {
+    for _ in 0..passes {
+        operands.dst.copy_from_slice(operands.a);
+        // Somebody might look at the copy, so the next pass cannot be left out.
+        black_box(&mut *operands.dst);
     }
     0
 }

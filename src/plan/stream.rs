@@ -153,7 +153,7 @@ fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>,
     let wanted = |row: &&Row| {
         (every_operation && (row.operation.in_stream() || options.preset == Preset::Full)
             || options.operations.contains(&row.operation))
-            && (options.store.is_none() || row.store.is_none() || options.store == row.store)
+            && options.store.is_none_or(|store| row.stores_only(store))
             && options.isa.is_none_or(|isa| row.isa == isa)
     };
     let mut chosen: Vec<&'static Row> = Vec::new();
@@ -170,7 +170,7 @@ fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>,
         }
     }
     for row in &options.rows {
-        let other_store = options.store.is_some_and(|store| row.store.is_some_and(|own| own != store));
+        let other_store = options.store.is_some_and(|store| !row.stores_only(store));
         if other_store || options.isa.is_some_and(|isa| isa != row.isa) {
             return Err(Error::usage(
                 format!("measure {}", row.name),
