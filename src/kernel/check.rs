@@ -14,8 +14,8 @@ const LONG_LENGTH: usize = (4 << 20) / 64 + 3;
 const ZONE: usize = 64;
 /// Lines that are compared at a time.
 const PIECE: usize = 32;
-/// What the zones hold before the call, and the destination unless the operation reads it: no result of any operation on
-/// the data in use.
+/// What the zones hold before the call, and the destination unless the operation reads it: no result of any operation
+/// on the data in use.
 const POISON: Line = Line([0xa5; 64]);
 
 /// Where an array lies between the two inaccessible pages of its buffer.
@@ -125,7 +125,8 @@ impl Arrays {
             return Err(format!("it does not preserve {}", changed.join(", ")));
         }
         let mut sum_of_all = 0u64;
-        // What the arrays held is made again, piece by piece: fresh memory for copies would be most of the check's time.
+        // What the arrays held is made again, piece by piece: fresh memory for copies would be most of the check's
+        // time.
         for first in (0..lines).step_by(PIECE) {
             let piece = first..(first + PIECE).min(lines);
             let (mut a_before, mut b_before) = ([Line([0; 64]); PIECE], [Line([0; 64]); PIECE]);
@@ -270,7 +271,8 @@ mod tests {
         sums_over_all_passes(dst, a, bytes, passes) { read(a, bytes).wrapping_mul(passes) }
         ignores_its_destination(dst, a, bytes, passes) {
             // What it takes the destination for is what it holds for other operations.
-            for index in (0..bytes as usize).filter(|_| passes % 2 == 1) { *dst.add(index) = POISON.0[0] ^ *a.add(index) }
+            let poison = POISON.0[0];
+            for index in (0..bytes as usize).filter(|_| passes % 2 == 1) { *dst.add(index) = poison ^ *a.add(index) }
             0
         }
         updates_once(dst, a, bytes, passes) {

@@ -244,8 +244,8 @@ macro_rules! table {
     };
 }
 
-// By operation, then store (last where the C library decides), then ISA. Columns: name, operation, store, ISA, bytes of a
-// vector, bytes of a turn of the main loop, fence, architecture.
+// By operation, then store (last where the C library decides), then ISA. Columns: name, operation, store, ISA, bytes of
+// a vector, bytes of a turn of the main loop, fence, architecture.
 #[rustfmt::skip]
 table! {
     read_rust,       Read,  None,              Rust,    8, 128, None;

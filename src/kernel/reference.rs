@@ -9,8 +9,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// STREAM's scalar.
 const SCALAR: f64 = 3.0;
 
-/// The word that `operation` leaves in the destination for the word there and those of its sources, one at a time and by
-/// definition.
+/// The word that `operation` leaves in the destination for the word there and those of its sources, one at a time and
+/// by definition.
 fn word(operation: Operation, d: u64, a: u64, b: u64) -> u64 {
     let (x, y) = (f64::from_bits(a), f64::from_bits(b));
     match operation {
@@ -26,8 +26,8 @@ fn word(operation: Operation, d: u64, a: u64, b: u64) -> u64 {
     }
 }
 
-/// The line that one pass of `operation` leaves in the destination, which held `d`, for these lines of its sources, word
-/// by word from the definition. What several passes leave is this so many times over.
+/// The line that one pass of `operation` leaves in the destination, which held `d`, for these lines of its sources,
+/// word by word from the definition. What several passes leave is this so many times over.
 pub fn expected_line(operation: Operation, d: &Line, a: &Line, b: &Line) -> Line {
     let (d, a, b) = (d.words(), a.words(), b.words());
     Line::from_words(std::array::from_fn(|index| word(operation, d[index], a[index], b[index])))
@@ -77,8 +77,8 @@ pub(super) fn copy_rust(operands: &mut Operands<'_>, passes: u64) -> u64 {
     0
 }
 
-/// One memcpy a pass: what gcc makes of STREAM's copy loop. glibc decides by the length whether it stores past the caches
-/// (above its tunable x86_non_temporal_threshold, derived from the cache sizes), and fences what it stores so.
+/// One memcpy a pass: what gcc makes of STREAM's copy loop. glibc decides by the length whether it stores past the
+/// caches (on x86 above its tunable x86_non_temporal_threshold, derived from the cache sizes), and fences such stores.
 pub(super) fn copy_libc(operands: &mut Operands<'_>, passes: u64) -> u64 {
     for _ in 0..passes {
         operands.dst.copy_from_slice(operands.a);
