@@ -22,8 +22,10 @@ test: system lint test-rust
 test-rust:
 	$(CARGO) test --locked
 	$(CARGO) build --release --locked
-	./target/release/membar-stream --verify --quiet
-	./target/release/membar-stream --verify --quiet --isa-max rust
+	./target/release/membar-stream --verify --quiet --size 64MiB
+	./target/release/membar-stream --verify --quiet --size 64MiB --isa-max avx2
+	./target/release/membar-stream --verify --quiet --size 64MiB --isa-max sse2
+	./target/release/membar-stream --verify --quiet --size 64MiB --isa-max rust
 	$(CARGO) bench --locked --bench machinery -- --test
 
 lint:

@@ -81,8 +81,10 @@ fn bad_input_is_named_with_what_to_do() {
     let cases: &[(&str, &[&str], &str)] = &[
         (STREAM, &["--kernels", "copi"], "read, copy, scale, add, triad, fill"),
         (STREAM, &["--store", "sideways"], "ordinary, non_temporal"),
-        (STREAM, &["--isa", "mmx"], "rust, avx2, avx512"),
-        (STREAM, &["--isa-max", "mmx"], "rust, avx2, avx512"),
+        (STREAM, &["--isa", "mmx"], "rust, sse2, avx2, avx512, libc"),
+        (STREAM, &["--isa-max", "mmx"], "rust, sse2, avx2, avx512"),
+        (STREAM, &["--isa-max", "libc"], "rust, sse2, avx2, avx512"),
+        (STREAM, &["--kernels", "copy_libc", "--store", "ordinary"], "--store"),
         (STREAM, &["--size", "0"], "KiB"),
         (STREAM, &["--size", "lots"], "KiB"),
         (STREAM, &["--pages", "1g"], "4k, thp, 2m"),
@@ -354,6 +356,26 @@ fn plans_print_for_a_machine_that_nobody_here_has() {
         let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(plan["cpus"].as_array().unwrap().len(), 372);
     }
+}
+
+#[test]
+fn the_mixes_are_measured_when_named_or_in_full_and_the_c_library_with_every_copy() {
+    let kernels = |more: &[&str]| {
+        let output = run(STREAM, &[&["--plan", "--size", "1MiB", "--format", "json"], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let plan: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        // The last thread count of the sweep has every row.
+        let names = plan["stream"]["groups"].as_array().unwrap().last().unwrap()["kernels"].as_array().unwrap().iter();
+        names.map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mixes = |kernels: &[String]| kernels.iter().filter(|name| name.starts_with("mix_")).count();
+    let libc = |kernels: &[String]| kernels.iter().any(|name| name == "copy_libc");
+    let default = kernels(&[]);
+    assert!(mixes(&default) == 0 && libc(&default), "{default:?}");
+    assert_eq!(mixes(&kernels(&["--full"])), 3);
+    assert_eq!(kernels(&["--kernels", "mix_2_1", "--isa", "rust"]), ["mix_2_1_rust"]);
+    assert_eq!(kernels(&["--isa", "libc"]), ["copy_libc"]);
+    assert!(!libc(&kernels(&["--isa-max", "rust"])) && !libc(&kernels(&["--store", "ordinary"])));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub struct Common {
     /// Seed of random orders and choices
     #[arg(long, value_name = "N")]
     pub seed: Option<String>,
-    /// Use no instructions above rust, avx2 or avx512
+    /// Use no instructions above rust, sse2, avx2 or avx512
     #[arg(long, value_name = "NAME")]
     pub isa_max: Option<String>,
     /// What to print: table, json, jsonl, csv or md
@@ -80,13 +80,13 @@ pub struct RunArgs {
 pub struct StreamArgs {
     #[command(flatten)]
     common: Common,
-    /// Operations: read,copy,scale,add,triad,fill, or names of rows as --list prints them
+    /// Operations: read,copy,scale,add,triad,fill,mix_1_1,mix_2_1,mix_3_1, or names of rows as --list prints them
     #[arg(long, value_name = "LIST")]
     pub kernels: Option<String>,
     /// Only ordinary or non-temporal stores
     #[arg(long, value_name = "KIND")]
     pub store: Option<String>,
-    /// Only this instruction set: rust, avx2 or avx512
+    /// Only this instruction set: rust, sse2, avx2 or avx512, or libc for what the C library chooses
     #[arg(long, value_name = "NAME")]
     pub isa: Option<String>,
     /// Bytes of each array, as in 128MiB (default: 4 times the last-level caches)

@@ -42,7 +42,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     let peak = common.peak_gb_s.as_deref().map(peak).transpose()?;
     let clock = Clock::start();
     let isa = match &common.isa_max {
-        Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max")?),
+        Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max", Isa::is_instruction_set)?),
         None => IsaSet::detect(),
     };
     if common.list {
@@ -231,7 +231,7 @@ fn header(
         cpu: CpuFacts {
             model_name: machine.cpu.model_name.clone(),
             vendor: machine.cpu.vendor.clone(),
-            isa: isa.iter().map(|isa| isa.name().to_owned()).collect(),
+            isa: isa.instruction_sets().map(|isa| isa.name().to_owned()).collect(),
             hypervisor: machine.cpu.hypervisor.clone(),
         },
         topology: machine.topology.clone(),
@@ -323,8 +323,10 @@ fn words(text: &Option<String>) -> Vec<String> {
     words
 }
 
-fn isa_level(name: &str, flag: &str) -> Result<Isa> {
-    choice(flag, name, &Isa::ALL.map(|isa| (isa.name(), isa)))
+/// Reads one of the levels that the flag has.
+fn isa_level(name: &str, flag: &str, has: impl Fn(Isa) -> bool) -> Result<Isa> {
+    let levels: Vec<_> = Isa::ALL.into_iter().filter(|isa| has(*isa)).map(|isa| (isa.name(), isa)).collect();
+    choice(flag, name, &levels)
 }
 
 fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
@@ -383,7 +385,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             operations,
             rows: named.into_iter().map(Kernel::find).collect::<Result<_>>()?,
             store: flags.store.as_deref().map(|text| choice("--store", text, &stores)).transpose()?,
-            isa: flags.isa.as_deref().map(|name| isa_level(name, "--isa")).transpose()?,
+            isa: flags.isa.as_deref().map(|name| isa_level(name, "--isa", |_| true)).transpose()?,
             size: flag("--size", &flags.size, "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB")?,
             pages: flags.pages.as_deref().map(pages).transpose()?,
             placement: flags.placement.as_deref().map(placement).transpose()?,

@@ -9,23 +9,28 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// STREAM's scalar.
 const SCALAR: f64 = 3.0;
 
-/// The word that `operation` writes for these two words, one at a time and by definition. For [`Operation::Read`],
-/// which writes nothing, what one word adds to the sum.
-pub(super) fn word(operation: Operation, a: u64, b: u64) -> u64 {
+/// The word that `operation` leaves in the destination for the word there and those of its sources, one at a time and
+/// by definition.
+fn word(operation: Operation, d: u64, a: u64, b: u64) -> u64 {
     let (x, y) = (f64::from_bits(a), f64::from_bits(b));
     match operation {
-        Operation::Read | Operation::Copy => a,
+        Operation::Read => d,
+        Operation::Copy => a,
         Operation::Scale => (SCALAR * x).to_bits(),
         Operation::Add => (x + y).to_bits(),
         Operation::Triad => (x + SCALAR * y).to_bits(),
         Operation::Fill => SCALAR.to_bits(),
+        Operation::Mix11 => !d,
+        Operation::Mix21 => d ^ a,
+        Operation::Mix31 => d ^ a ^ b,
     }
 }
 
-/// The line that `operation` writes for these lines of its sources, word by word from the definition.
-pub fn expected_line(operation: Operation, a: &Line, b: &Line) -> Line {
-    let (a, b) = (a.words(), b.words());
-    Line::from_words(std::array::from_fn(|index| word(operation, a[index], b[index])))
+/// The line that one pass of `operation` leaves in the destination, which held `d`, for these lines of its sources,
+/// word by word from the definition. What several passes leave is this so many times over.
+pub fn expected_line(operation: Operation, d: &Line, a: &Line, b: &Line) -> Line {
+    let (d, a, b) = (d.words(), a.words(), b.words());
+    Line::from_words(std::array::from_fn(|index| word(operation, d[index], a[index], b[index])))
 }
 
 /// The checksum that a `read` of these lines returns, from the definition.
@@ -65,10 +70,20 @@ pub(super) fn copy_rust(operands: &mut Operands<'_>, passes: u64) -> u64 {
     for _ in 0..passes {
         for (d, a) in operands.dst.iter_mut().zip(black_box(operands.a)) {
             *d = *a;
-            // Without it the loop becomes one memcpy, which stores past the caches above a length of its own choice:
-            // not an ordinary store any more.
+            // Without it the loop becomes one memcpy, which is `copy_libc` and not an ordinary store any more.
             compiler_fence(Ordering::SeqCst);
         }
+    }
+    0
+}
+
+/// One memcpy a pass: what gcc makes of STREAM's copy loop. glibc decides by the length whether it stores past the
+/// caches (on x86 above its tunable x86_non_temporal_threshold, derived from the cache sizes), and fences such stores.
+pub(super) fn copy_libc(operands: &mut Operands<'_>, passes: u64) -> u64 {
+    for _ in 0..passes {
+        operands.dst.copy_from_slice(operands.a);
+        // Somebody might look at the copy, so the next pass cannot be left out.
+        black_box(&mut *operands.dst);
     }
     0
 }
@@ -121,4 +136,40 @@ fn map_two(operands: &mut Operands<'_>, passes: u64, formula: impl Fn(f64, f64) 
         }
     }
     0
+}
+
+pub(super) fn mix_1_1_rust(operands: &mut Operands<'_>, passes: u64) -> u64 {
+    for _ in 0..passes {
+        for d in black_box(&mut *operands.dst) {
+            *d = Line::from_words(d.words().map(|word| !word));
+        }
+    }
+    0
+}
+
+pub(super) fn mix_2_1_rust(operands: &mut Operands<'_>, passes: u64) -> u64 {
+    for _ in 0..passes {
+        for (d, a) in operands.dst.iter_mut().zip(black_box(operands.a)) {
+            *d = xor(d, a);
+        }
+    }
+    0
+}
+
+pub(super) fn mix_3_1_rust(operands: &mut Operands<'_>, passes: u64) -> u64 {
+    for _ in 0..passes {
+        for ((d, a), b) in operands.dst.iter_mut().zip(black_box(operands.a)).zip(black_box(operands.b)) {
+            *d = xor(d, &xor(a, b));
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn xor(a: &Line, b: &Line) -> Line {
+    let mut words = a.words();
+    for (word, other) in words.iter_mut().zip(b.words()) {
+        *word ^= other;
+    }
+    Line::from_words(words)
 }

@@ -4,27 +4,39 @@ use super::sysfs::text;
 use serde::{Serialize, Serializer};
 use std::path::Path;
 
-/// An instruction-set level that kernels are written for, lowest first.
+/// What kernels are written for: instruction-set levels, lowest first, and last the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
     /// Plain Rust, any architecture.
     Rust,
+    /// x86-64 as every one of them is.
+    Sse2,
     /// x86-64 with AVX2, its registers enabled by the operating system.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL, its registers enabled by the operating system.
     Avx512,
+    /// Whatever instructions the C library picks for itself, on any architecture. Above all levels, because it may use
+    /// them all: a cap on instructions drops it.
+    Libc,
 }
 
 impl Isa {
-    /// All levels, lowest first.
-    pub const ALL: [Isa; 3] = [Isa::Rust, Isa::Avx2, Isa::Avx512];
+    /// All of them, lowest first.
+    pub const ALL: [Isa; 5] = [Isa::Rust, Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Libc];
+
+    /// Whether it names instructions, as everything but the C library does.
+    pub fn is_instruction_set(self) -> bool {
+        self != Isa::Libc
+    }
 
     /// The name on the command line, in kernel names and in records.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Rust => "rust",
+            Isa::Sse2 => "sse2",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Libc => "libc",
         }
     }
 }
@@ -38,9 +50,12 @@ impl IsaSet {
     /// Asks the processor (CPUID) and the operating system (XCR0).
     pub fn detect() -> IsaSet {
         #[cfg(target_arch = "x86_64")]
-        return IsaSet(x86_64::usable(&raw_cpuid::CpuId::new(), x86_64::enabled_state()));
+        let mut levels = x86_64::usable(&raw_cpuid::CpuId::new(), x86_64::enabled_state());
         #[cfg(not(target_arch = "x86_64"))]
-        IsaSet(vec![Isa::Rust])
+        let mut levels = vec![Isa::Rust];
+        // It chooses among what there is, so it needs nothing.
+        levels.push(Isa::Libc);
+        IsaSet(levels)
     }
 
     /// The same without the levels above `max`: `--isa-max`.
@@ -53,15 +68,15 @@ impl IsaSet {
         self.0.contains(&isa)
     }
 
-    /// The usable levels, lowest first.
-    pub fn iter(&self) -> impl Iterator<Item = Isa> + '_ {
-        self.0.iter().copied()
+    /// The usable instruction-set levels, lowest first: all members but the C library.
+    pub fn instruction_sets(&self) -> impl Iterator<Item = Isa> + '_ {
+        self.0.iter().copied().filter(|isa| isa.is_instruction_set())
     }
 }
 
 impl Serialize for IsaSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|isa| isa.name()))
+        serializer.collect_seq(self.instruction_sets().map(Isa::name))
     }
 }
 
@@ -122,7 +137,7 @@ mod x86_64 {
 
     /// The levels that these CPUID leaves and this XCR0 allow together.
     pub(super) fn usable<R: CpuIdReader>(cpuid: &CpuId<R>, xcr0: u64) -> Vec<Isa> {
-        let mut levels = vec![Isa::Rust];
+        let mut levels = vec![Isa::Rust, Isa::Sse2];
         let features = cpuid.get_feature_info();
         let avx = features.is_some_and(|features| features.has_oxsave() && features.has_avx());
         let Some(more) = cpuid.get_extended_feature_info().filter(|_| avx) else { return levels };
@@ -197,7 +212,8 @@ mod x86_64 {
             const AVX2: u32 = 1 << 5;
             // F, DQ, BW, VL
             const AVX512: u32 = AVX2 | 1 << 16 | 1 << 17 | 1 << 30 | 1 << 31;
-            let (rust, avx2, avx512) = (vec![Isa::Rust], vec![Isa::Rust, Isa::Avx2], Isa::ALL.to_vec());
+            let sse2 = vec![Isa::Rust, Isa::Sse2];
+            let (avx2, avx512) = (vec![Isa::Rust, Isa::Sse2, Isa::Avx2], Isa::ALL[..4].to_vec());
             assert_eq!(levels(OSXSAVE_AVX, AVX2, 0b111), avx2, "Zen 3, Linux");
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b1110_0111), avx512, "Sapphire Rapids, Linux");
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0x602e7), avx512, "with PKRU and AMX state");
@@ -205,9 +221,9 @@ mod x86_64 {
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b1010_0111), avx2, "upper ZMM half missing");
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b1100_0111), avx2, "mask registers missing");
             assert_eq!(levels(OSXSAVE_AVX, AVX512 & !(1 << 31), 0xe7), avx2, "Knights Landing: no VL");
-            assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b011), rust, "no YMM state");
-            assert_eq!(levels(1 << 28, AVX512, 0xe7), rust, "no OSXSAVE");
-            assert_eq!(levels(OSXSAVE_AVX, 0, 0b111), rust, "Sandy Bridge: AVX alone");
+            assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b011), sse2, "no YMM state");
+            assert_eq!(levels(1 << 28, AVX512, 0xe7), sse2, "no OSXSAVE");
+            assert_eq!(levels(OSXSAVE_AVX, 0, 0b111), sse2, "Sandy Bridge: AVX alone");
         }
 
         #[test]
@@ -215,6 +231,16 @@ mod x86_64 {
             let isa = IsaSet::detect();
             assert_eq!(isa.contains(Isa::Avx2), std::is_x86_feature_detected!("avx2"));
             assert_eq!(isa.contains(Isa::Avx512), std::is_x86_feature_detected!("avx512vl"));
+        }
+
+        #[test]
+        fn the_c_library_is_no_instruction_set_and_above_every_cap() {
+            let isa = IsaSet::detect();
+            assert!(isa.contains(Isa::Libc) && isa.instruction_sets().all(|isa| isa != Isa::Libc));
+            let levels = isa.capped(Isa::Sse2);
+            assert!(levels.contains(Isa::Sse2) && !levels.contains(Isa::Avx2) && !levels.contains(Isa::Libc));
+            assert!(!isa.capped(Isa::Avx512).contains(Isa::Libc));
+            assert_eq!(serde_json::to_value(&levels).unwrap(), serde_json::json!(["rust", "sse2"]));
         }
     }
 }

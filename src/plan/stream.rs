@@ -22,7 +22,7 @@ pub const COLUMN: &str = "column";
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Operations; empty means all, unless rows are named.
+    /// Operations; empty means those of STREAM and its company, or all with the full preset, unless rows are named.
     pub operations: Vec<Operation>,
     /// Single rows.
     pub rows: Vec<&'static Row>,
@@ -410,8 +410,9 @@ impl Planner<'_> {
 fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>, Vec<LeftOut>)> {
     let every_operation = options.operations.is_empty() && options.rows.is_empty();
     let wanted = |row: &&Row| {
-        (every_operation || options.operations.contains(&row.operation))
-            && (options.store.is_none() || row.store.is_none() || options.store == row.store)
+        (every_operation && (row.operation.in_stream() || options.preset == Preset::Full)
+            || options.operations.contains(&row.operation))
+            && options.store.is_none_or(|store| row.stores_only(store))
             && options.isa.is_none_or(|isa| row.isa == isa)
     };
     let mut chosen: Vec<&'static Row> = Vec::new();
@@ -428,7 +429,7 @@ fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>,
         }
     }
     for row in &options.rows {
-        let other_store = options.store.is_some_and(|store| row.store.is_some_and(|own| own != store));
+        let other_store = options.store.is_some_and(|store| !row.stores_only(store));
         if other_store || options.isa.is_some_and(|isa| isa != row.isa) {
             return Err(Error::usage(
                 format!("measure {}", row.name),
@@ -455,7 +456,7 @@ fn choose_kernels(isa: &IsaSet, options: &Options) -> Result<(Vec<&'static Row>,
 
 /// How many arrays these rows need: as many as the hungriest one.
 pub fn arrays(kernels: &[&'static Row]) -> u64 {
-    kernels.iter().map(|row| row.operation.arrays_read() + row.operation.arrays_written()).max().unwrap_or(0)
+    kernels.iter().map(|row| row.operation.sources() + row.operation.arrays_written()).max().unwrap_or(0)
 }
 
 impl Plan {

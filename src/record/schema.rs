@@ -164,9 +164,9 @@ pub struct StreamStep {
     pub kernel: String,
     /// The operation it computes.
     pub operation: String,
-    /// The instruction-set level.
+    /// The instruction-set level, or `libc`.
     pub isa: String,
-    /// `ordinary` or `non_temporal`; absent when nothing is written.
+    /// `ordinary` or `non_temporal`; absent when nothing is written, and when the C library decides.
     pub store: Option<String>,
     /// Bytes of each array.
     pub array_bytes: Bytes,

@@ -14,14 +14,19 @@ pub fn kernels(isa: &IsaSet) -> Document {
     document.heading("Kernels");
     let mut table =
         Table::new(["name", "operation", "stores", "needs", "bytes a move", "bytes a turn", "fence", "here"]);
+    let bytes = |bytes: Option<u32>| bytes.map_or("its choice".to_owned(), |bytes| bytes.to_string());
     for row in Kernel::table() {
         table.row(vec![
             row.name.to_owned(),
             row.operation.name().to_owned(),
-            row.store.map_or("none", |store| store.name()).to_owned(),
+            match row.store {
+                Some(store) => store.name().to_owned(),
+                None if row.operation.arrays_written() > 0 => "its choice".to_owned(),
+                None => "none".to_owned(),
+            },
             row.isa.name().to_owned(),
-            row.vector_bytes.to_string(),
-            row.step_bytes.to_string(),
+            bytes(row.vector_bytes),
+            bytes(row.step_bytes),
             row.fence.unwrap_or("none").to_owned(),
             Kernel::new(row, isa).map_or_else(|reason| format!("not run: {reason}"), |_| "usable".to_owned()),
         ]);

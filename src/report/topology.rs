@@ -37,7 +37,7 @@ fn header(machine: &Machine, out: &mut String) {
             let guest = cpu.hypervisor.as_ref().map(|name| format!(", guest of {name}")).unwrap_or_default();
             let kernel = machine.environment.kernel.as_ref().map(|release| format!(", Linux {release}"));
             line(out, format_args!("{} ({}){guest}{}", cpu.model_name, cpu.vendor, kernel.unwrap_or_default()));
-            let levels: Vec<&str> = cpu.isa.iter().map(|isa| isa.name()).collect();
+            let levels: Vec<&str> = cpu.isa.instruction_sets().map(|isa| isa.name()).collect();
             let cache_line = cpu.line_bytes.map_or("length unknown".to_string(), |bytes| format!("{bytes} bytes"));
             line(out, format_args!("kernels for {}; cache line {cache_line}", levels.join(", ")));
         }

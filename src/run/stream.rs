@@ -31,9 +31,11 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
     for left in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
-    // No number without a check in this process; one for each row.
+    // No number without a check in this process; one for each row. Where nothing else is asked for, all that can run here.
+    let planned = plan.groups.iter().flat_map(|group| group.kernels.iter().copied());
+    let others = Kernel::table().iter().filter(|row| context.verify && Kernel::new(row, isa).is_ok());
     let mut checked: Vec<(&'static Row, Option<Kernel>)> = Vec::new();
-    for row in plan.groups.iter().flat_map(|group| &group.kernels) {
+    for row in planned.chain(others) {
         if checked.iter().any(|(known, _)| known.name == row.name) {
             continue;
         }
@@ -198,7 +200,7 @@ fn try_measure(plan: &Plan, group: &Group, work: &Work<'_>, context: &Context<'_
         }
         Ok(buffer)
     };
-    let uses = |arrays: u64| work.entries.iter().any(|entry| entry.kernel.row().operation.arrays_read() >= arrays);
+    let uses = |arrays: u64| work.entries.iter().any(|entry| entry.kernel.row().operation.sources() >= arrays);
     let writes = work.entries.iter().any(|entry| entry.kernel.row().operation.arrays_written() > 0);
     let (mut dst, mut a, mut b) = (reserve(writes)?, reserve(uses(1))?, reserve(uses(2))?);
     bind_caveats.truncate(1);
@@ -351,9 +353,10 @@ fn thread(seat: &mut Seat<'_>, mut part: Part<'_>, work: &Work<'_>, rules: &Rule
     let mut wrong = Vec::with_capacity(work.entries.len());
     for entry in work.entries {
         let window = 0..lines / entry.share;
+        let before = sampled(&part.operands(window.clone()));
         seat.meet();
         wrong.push(match entry.kernel.run(&mut part.operands(window.clone()), 1) {
-            Ok(checksum) => check(entry.kernel, &part.operands(window.clone()), checksum),
+            Ok(checksum) => check(entry.kernel, &before, &part.operands(window.clone()), checksum),
             Err(error) => Some(error.to_string()),
         });
         let traffic = entry.kernel.row().operation.counted_bytes(Bytes(window.len() as u64 * Line::BYTES));
@@ -393,7 +396,7 @@ fn thread(seat: &mut Seat<'_>, mut part: Part<'_>, work: &Work<'_>, rules: &Rule
                 // What ordinary stores leave dirty in the caches is written back in the time of whoever comes next. So each
                 // kernel first fills the caches with its own lines, untimed: the last of the window, long gone from the
                 // caches when the timed pass comes to them.
-                let streams = (operation.arrays_read() + operation.arrays_written()) as usize;
+                let streams = (operation.sources() + operation.arrays_written()) as usize;
                 let refill = window.saturating_sub(rules.refill_lines / streams)..window;
                 let _ = entry.kernel.run(&mut part.operands(refill), 1);
                 let mut operands = part.operands(0..window);
@@ -421,22 +424,26 @@ fn thread(seat: &mut Seat<'_>, mut part: Part<'_>, work: &Work<'_>, rules: &Rule
     Samples { spans, passes, wrong }
 }
 
-/// Compares what a pass left behind with the plain Rust row of the same operation: every line's sum of a read, and a
-/// line of each 64 KiB, the first and the last of a write. (Every byte is compared once a process, by `kernel::check`.)
-fn check(kernel: Kernel, operands: &Operands<'_>, checksum: u64) -> Option<String> {
+/// The lines of a destination that are compared, with their numbers: one of each 64 KiB, the first and the last.
+fn sampled(operands: &Operands<'_>) -> Vec<(usize, Line)> {
     const STRIDE: usize = 1024;
-    let (dst, a, b) = (&*operands.dst, operands.a, operands.b);
+    let lines = operands.dst.len();
+    (0..lines).step_by(STRIDE).chain(lines.checked_sub(1)).map(|index| (index, operands.dst[index])).collect()
+}
+
+/// Compares what a pass left behind with the definition of its operation: the sum of every line of a read, and sampled
+/// lines of a write, which held `before`. (Every byte is compared once a process, by `kernel::check`.)
+fn check(kernel: Kernel, before: &[(usize, Line)], operands: &Operands<'_>, checksum: u64) -> Option<String> {
     let operation = kernel.row().operation;
     if operation == Operation::Read {
-        let expected = kernel::expected_sum(a);
+        let expected = kernel::expected_sum(operands.a);
         return (expected != checksum).then(|| format!("its checksum is {checksum:#x} and should be {expected:#x}"));
     }
-    let last = dst.len().checked_sub(1)?;
     let unused = Line([0; 64]);
-    (0..dst.len()).step_by(STRIDE).chain([last]).find_map(|index| {
-        let source = |array: &[Line]| *array.get(index).unwrap_or(&unused);
-        let expected = kernel::expected_line(operation, &source(a), &source(b));
-        (expected != dst[index]).then(|| format!("line {index} of its output is wrong"))
+    before.iter().find_map(|(index, before)| {
+        let source = |array: &[Line]| *array.get(*index).unwrap_or(&unused);
+        let expected = kernel::expected_line(operation, before, &source(operands.a), &source(operands.b));
+        (expected != operands.dst[*index]).then(|| format!("line {index} of its output is wrong"))
     })
 }
 
