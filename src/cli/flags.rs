@@ -45,7 +45,7 @@ pub struct Common {
     /// Use no instructions above rust, avx2 or avx512
     #[arg(long, value_name = "NAME")]
     pub isa_max: Option<String>,
-    /// What to print: table, json, jsonl, csv or md
+    /// What to print: table, json, jsonl, csv or md; of bandwidth also stream, the layout of STREAM
     #[arg(long, default_value = "table")]
     pub format: String,
     /// Where to write the record, or none [default: membar-<host>-<utc>.jsonl]

@@ -49,7 +49,7 @@ struct TopologyArgs {
 struct ReportArgs {
     /// A record that membar wrote
     record: PathBuf,
-    /// table, json, jsonl, csv or md
+    /// table, json, jsonl, csv or md; of bandwidth also stream, the layout of STREAM
     #[arg(long, default_value = "table")]
     format: String,
 }
