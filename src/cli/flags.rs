@@ -36,7 +36,7 @@ pub struct Common {
     /// Start nothing new after this time, as in 60s or 5m
     #[arg(long, value_name = "TIME")]
     pub time_budget: Option<String>,
-    /// Samples of each step (experts: rounds)
+    /// Samples of each step (experts, validate: rounds)
     #[arg(long, value_name = "N")]
     pub samples: Option<String>,
     /// Seed of random orders and choices
@@ -143,6 +143,16 @@ pub struct ExpertsArgs {
     /// Where weights go: first-touch, bind or interleave
     #[arg(long)]
     pub placement: Option<String>,
+}
+
+/// Flags of `membar validate`.
+#[derive(Args, Clone, Debug)]
+pub struct ValidateArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// The program: prints what STREAM 5.10 prints, and follows OMP_NUM_THREADS and OMP_PLACES
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["nodes", "topology", "plan", "list", "verify", "quick", "full"])]
+    pub(super) stream: PathBuf,
 }
 
 /// One command line, whichever command it belongs to.

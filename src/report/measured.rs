@@ -1,9 +1,10 @@
 //! A record as tables: bandwidth, latency, barriers, decode, verdict.
 
 use super::plan::by_reason;
-use super::{Document, Table, summary};
+use super::{Document, Table, summary, validate};
 use crate::attribute::{self, Attribution, Limit};
 use crate::machine::Topology;
+use crate::plan::validate::VALIDATE;
 use crate::record::{BarrierStep, CoreLatencyStep, Line, Record, StreamStep};
 use crate::stats;
 use crate::units::{Bytes, BytesPerSecond, CpuId, Nanos, Threads};
@@ -17,6 +18,7 @@ pub fn document(record: &Record) -> Document {
     let mut document = Document::default();
     machine(record, &mut document);
     bandwidth(record, &mut document);
+    validate::section(record, &mut document);
     latency(record, &mut document);
     barriers(record, &mut document);
     decode(record, &mut document);
@@ -67,7 +69,8 @@ fn machine(record: &Record, document: &mut Document) {
 
 fn streams(record: &Record) -> impl Iterator<Item = &StreamStep> {
     record.lines.iter().filter_map(|line| match line {
-        Line::Stream(step) => Some(step),
+        // What stands beside another program has a table of its own.
+        Line::Stream(step) if step.scope != VALIDATE => Some(step),
         _ => None,
     })
 }
@@ -304,11 +307,7 @@ fn decode(record: &Record, document: &mut Document) {
     ]);
     for attribution in &attributions {
         let runs = attribution.runs;
-        let mark = table.mark(attribution.caveats.iter().map(|tainted| match tainted.runs {
-            all if all == runs => tainted.worst.to_string(),
-            1 => format!("in 1 of {runs} runs: {}", tainted.worst),
-            some => format!("in {some} of {runs} runs, at worst: {}", tainted.worst),
-        }));
+        let mark = table.mark(attribution.caveats.iter().map(|tainted| tainted.among(runs)));
         let part = |part: &Option<attribute::Part>| part.map_or(String::new(), |part| milliseconds(part.ns as f64));
         let parts = &attribution.parts;
         table.row(vec![

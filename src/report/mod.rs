@@ -8,6 +8,7 @@ mod plan;
 mod stream;
 mod summary;
 pub mod topology;
+mod validate;
 
 pub use csv::csv;
 pub use document::{Document, Table};
