@@ -145,13 +145,17 @@ pub struct ExpertsArgs {
     pub placement: Option<String>,
 }
 
+/// Common flags that say nothing to `membar validate`.
+const NOT_OF_VALIDATE: [&str; 7] = ["nodes", "topology", "plan", "list", "verify", "quick", "full"];
+
 /// Flags of `membar validate`.
 #[derive(Args, Clone, Debug)]
+#[command(mut_args(|arg| { let hidden = NOT_OF_VALIDATE.contains(&arg.get_id().as_str()); arg.hide(hidden) }))]
 pub struct ValidateArgs {
     #[command(flatten)]
     pub(super) common: Common,
     /// The program: prints what STREAM 5.10 prints, and follows OMP_NUM_THREADS and OMP_PLACES
-    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["nodes", "topology", "plan", "list", "verify", "quick", "full"])]
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = NOT_OF_VALIDATE)]
     pub(super) stream: PathBuf,
 }
 
