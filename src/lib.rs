@@ -10,8 +10,8 @@
 //!
 //! Each arrow is a function from the left type to the right type. Nothing looks back. The invariants:
 //!
-//! 1. Only [`machine`] probes the computer ([`memory`] asks where its own pages are). Only [`run`] starts threads, pins,
-//!    places memory or measures time. Only [`record`] touches result files.
+//! 1. Only [`machine`] probes the computer ([`memory`] asks where its own pages are). Only [`run`] starts threads and
+//!    processes, pins, places memory or measures time. Only [`record`] touches result files.
 //! 2. Between clock start and clock stop: no allocation, no lock, no print, no first touch, no dispatch beyond one
 //!    indirect call a slice.
 //! 3. What is recorded is raw: every sample in nanoseconds. Overheads are measurements of their own. Rates and medians

@@ -1,7 +1,7 @@
 //! Pure summaries of samples. Each formula names its source.
 
 use crate::record::{BarrierSummary, DecodeSummary, LatencySummary, Line, Step, StreamStep, StreamSummary};
-use crate::units::{Bytes, BytesPerSecond};
+use crate::units::{Bytes, BytesPerSecond, Nanos};
 
 /// The `q`-quantile (0 to 1) of the values: linear interpolation between order statistics at q·(n − 1), the definition
 /// numbered 7 in Hyndman and Fan 1996 and the default of R and NumPy. `None` without values.
@@ -137,6 +137,13 @@ pub fn decode(step: &Step) -> DecodeSummary {
     DecodeSummary { median_ns, tokens_per_s: median_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns) }
 }
 
+/// Whether a rate that another program printed is what its bytes and its shortest time give. STREAM prints times to the
+/// microsecond; beyond their rounding 1 % is allowed.
+pub fn is_rate_of(rate: BytesPerSecond, counted: Bytes, shortest: Nanos) -> bool {
+    let rounding = 500.0 / shortest.0.max(1) as f64;
+    counted.per(shortest).is_some_and(|expected| (rate.0 / expected.0 - 1.0).abs() <= 0.01 + rounding)
+}
+
 /// Says of each step whose summary is not what its samples give, that it is so: somebody edited the record, or another
 /// version summed up differently.
 pub fn disagreements(lines: &[Line]) -> Vec<String> {
@@ -162,6 +169,10 @@ pub fn agrees(line: &Line) -> bool {
         Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::Overhead(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::Barrier(line) => near(barrier(&line.step).median_ns, line.summary.median_ns),
+        Line::Peer(line) => {
+            let shortest = line.step.samples_ns.first().copied().unwrap_or_default();
+            line.summary.best_bytes_per_s.is_some_and(|rate| is_rate_of(rate, line.counted_bytes, Nanos(shortest)))
+        }
         Line::Decode(line) => near(decode(&line.step).median_ns, line.summary.median_ns),
     }
 }

@@ -71,6 +71,7 @@ fn unsafe_code_and_clocks_stay_where_they_belong() {
     const UNSAFE: [&str; 5] = ["kernel", "memory", "run", "machine", "barrier"];
     const CLOCKS: [&str; 1] = ["run"];
     const THREADS: [&str; 1] = ["run"];
+    const PROCESSES: [&str; 1] = ["run"];
     const FILES: [&str; 3] = ["machine", "memory", "record"];
     let (_, by_module) = modules();
     for (module, files) in &by_module {
@@ -82,6 +83,7 @@ fn unsafe_code_and_clocks_stay_where_they_belong() {
             assert!(allowed(&UNSAFE) || !says("unsafe"), "unsafe in {}", file.display());
             assert!(allowed(&CLOCKS) || !says("Instant"), "a clock in {}", file.display());
             let starts = ["thread::spawn", "thread::scope", "thread::Builder"].iter().any(|start| code.contains(start));
+            assert!(allowed(&PROCESSES) || !code.contains("Command::new"), "a process in {}", file.display());
             let opens = ["std::fs", "fs::read", "File::"].iter().any(|open| code.contains(open));
             assert!(allowed(&FILES) || !opens, "files in {}", file.display());
             assert!(allowed(&THREADS) || !starts, "threads in {}", file.display());

@@ -99,6 +99,12 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--seed=-1"], "0 to"),
         (STREAM, &["--time-budget", "soon"], "60s"),
         (STREAM, &["--format", "xml"], "table, json, jsonl, csv, md"),
+        (STREAM, &["--format", "stream", "--kernels", "read"], "copy, scale, add, triad"),
+        (LATENCY, &["--format", "stream"], "membar stream"),
+        (BARRIER, &["--format", "stream"], "membar stream"),
+        (EXPERTS, &["--format", "stream"], "membar stream"),
+        (MEMBAR, &["run", "--format", "stream"], "membar stream"),
+        (STREAM, &["--plan", "--format", "stream"], "table, md or json"),
         (STREAM, &["--label", "novalue"], "NAME=VALUE"),
         (STREAM, &["--topology", file, "--plan"], "lstopo"),
         (STREAM, &["--topology", "/no/such/file.xml", "--plan"], "lstopo"),
@@ -205,6 +211,29 @@ fn every_format_is_what_it_says() {
     assert_eq!(rows.len(), steps.len());
     assert!(rows.iter().all(|row| row.len() == columns));
     assert!(report("md").contains("|---|---:|"));
+    assert!(report("stream").contains("\nTriad:     "));
+}
+
+#[test]
+fn the_layout_of_stream_measures_what_stream_does() {
+    let _turn = turn();
+    let scratch = Scratch::new("stream-format");
+    let out = scratch.file("r.jsonl");
+    let output = small_stream(&out, &["--format", "stream", "--quiet"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for label in ["Copy:", "Scale:", "Add:", "Triad:"] {
+        let row = text.lines().find(|line| line.starts_with(label)).unwrap();
+        let figures: Vec<f64> = row.split_whitespace().skip(1).map(|figure| figure.parse().unwrap()).collect();
+        assert_eq!(figures.len(), 4, "{row}");
+    }
+    assert!(text.contains("Array size = 131072 (elements)") && text.contains("Solution Validates"), "{text}");
+    let record = Record::read(&out).unwrap();
+    let mut streams = record.lines.iter().filter_map(|line| match line {
+        Line::Stream(step) => Some(step.operation.as_str()),
+        _ => None,
+    });
+    assert!(streams.all(|operation| ["copy", "scale", "add", "triad"].contains(&operation)));
 }
 
 #[test]

@@ -2,15 +2,16 @@
 //! each node's memory from each node's cores.
 
 use crate::plan::stream::{ARRAY_PER_CACHE, COLUMN, Column as Rule, MACHINE};
+use crate::plan::validate::VALIDATE;
 use crate::record::{Line, Record, StreamStep};
 use crate::stats;
 use crate::units::{Bytes, NodeId, NodeSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The bandwidth steps, in order.
+/// The bandwidth steps, in order, without those that stand beside another program.
 pub fn streams(record: &Record) -> impl Iterator<Item = &StreamStep> {
     record.lines.iter().filter_map(|line| match line {
-        Line::Stream(step) => Some(step),
+        Line::Stream(step) if step.scope != VALIDATE => Some(step),
         _ => None,
     })
 }

@@ -24,7 +24,7 @@ pub use verdict::{Confidence, Limit, Verdict};
 
 use crate::barrier::Wait;
 use crate::caveat::Caveat;
-use crate::record::{DecodeStep, Line, Record};
+use crate::record::{DecodeStep, Line, Record, Step};
 use crate::stats;
 use crate::units::{Bytes, CpuId};
 use crate::workload::Arm;
@@ -78,6 +78,17 @@ pub struct Tainted {
     pub runs: usize,
     /// The worst of them.
     pub worst: Caveat,
+}
+
+impl Tainted {
+    /// In words, where there are `runs` in all.
+    pub fn among(&self, runs: usize) -> String {
+        match self.runs {
+            all if all == runs => self.worst.to_string(),
+            1 => format!("in 1 of {runs} runs: {}", self.worst),
+            some => format!("in {some} of {runs} runs, at worst: {}", self.worst),
+        }
+    }
 }
 
 /// What tells one replay from another. The roof belongs to all that share the first part.
@@ -146,7 +157,7 @@ pub fn attributions(record: &Record) -> Vec<Attribution> {
                 parts: measured.parts,
                 idle_barrier_ns: idle_barrier(arms, sample.barriers_per_token),
                 runs: steps.len(),
-                caveats: caveats(&steps),
+                caveats: tainted(steps.iter().map(|step| &step.step)),
                 verdict: Verdict::default(),
             };
             let advice =
@@ -177,11 +188,11 @@ fn idle_barrier(arms: &BTreeMap<Arm, Arms<'_>>, barriers: u64) -> Option<f64> {
 }
 
 /// Each kind of caveat once, with the worst of its kind, whatever the order of lines.
-fn caveats(steps: &[&DecodeStep]) -> Vec<Tainted> {
+pub fn tainted<'a>(steps: impl Iterator<Item = &'a Step>) -> Vec<Tainted> {
     let mut kinds: Vec<Tainted> = Vec::new();
     for step in steps {
         let mut in_step = Vec::new();
-        for caveat in &step.step.caveats {
+        for caveat in &step.caveats {
             let kind = std::mem::discriminant(caveat);
             let known = kinds.iter_mut().find(|known| std::mem::discriminant(&known.worst) == kind);
             let count = usize::from(!in_step.contains(&kind));

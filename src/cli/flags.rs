@@ -36,7 +36,7 @@ pub struct Common {
     /// Start nothing new after this time, as in 60s or 5m
     #[arg(long, value_name = "TIME")]
     pub time_budget: Option<String>,
-    /// Samples of each step (experts: rounds)
+    /// Samples of each step (experts, validate: rounds)
     #[arg(long, value_name = "N")]
     pub samples: Option<String>,
     /// Seed of random orders and choices
@@ -45,7 +45,7 @@ pub struct Common {
     /// Use no instructions above rust, sse2, avx2 or avx512
     #[arg(long, value_name = "NAME")]
     pub isa_max: Option<String>,
-    /// What to print: table, json, jsonl, csv or md
+    /// What to print: table, json, jsonl, csv or md; of bandwidth also stream, the layout of STREAM
     #[arg(long, default_value = "table")]
     pub format: String,
     /// Where to write the record, or none [default: membar-<host>-<utc>.jsonl]
@@ -146,6 +146,20 @@ pub struct ExpertsArgs {
     /// Where weights go: first-touch, bind or interleave
     #[arg(long)]
     pub placement: Option<String>,
+}
+
+/// Common flags that say nothing to `membar validate`.
+const NOT_OF_VALIDATE: [&str; 7] = ["nodes", "topology", "plan", "list", "verify", "quick", "full"];
+
+/// Flags of `membar validate`.
+#[derive(Args, Clone, Debug)]
+#[command(mut_args(|arg| { let hidden = NOT_OF_VALIDATE.contains(&arg.get_id().as_str()); arg.hide(hidden) }))]
+pub struct ValidateArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// The program: prints what STREAM 5.10 prints, and follows OMP_NUM_THREADS and OMP_PLACES
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = NOT_OF_VALIDATE)]
+    pub(super) stream: PathBuf,
 }
 
 /// One command line, whichever command it belongs to.

@@ -11,7 +11,7 @@ use crate::memory::{Pages, Policy};
 use crate::plan::barrier::Spread;
 use crate::plan::latency::Protocol;
 use crate::plan::stream::PlacementRule;
-use crate::plan::{self, Preset, Scope, Suite, ThreadList};
+use crate::plan::{self, Needs, Preset, Scope, Suite, ThreadList};
 use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, Writer};
 use crate::report;
 use crate::run::clock::{Clock, Precision};
@@ -35,24 +35,19 @@ const BUSY: f64 = 1.0;
 /// Whatever keeps it from starting. What fails later is in the record, and in the exit status.
 pub fn run(request: &Request) -> Result<ExitCode> {
     let common = &request.common;
-    let format = Format::parse(&common.format)?;
-    // All that can be wrong on the command line is said whatever else was asked for.
-    let budget = common.time_budget.as_deref().map(time_budget).transpose()?;
-    let labels = labels(common)?;
-    let peak = common.peak_gb_s.as_deref().map(peak).transpose()?;
-    let clock = Clock::start();
-    let isa = match &common.isa_max {
-        Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max", Isa::is_instruction_set)?),
-        None => IsaSet::detect(),
-    };
+    let setting = Setting::read(common)?;
+    let (format, isa) = (setting.format, &setting.isa);
+    if format == Format::Stream && (request.stream.is_none() || request.is_run()) {
+        return Err(not_bandwidth());
+    }
     if common.list {
-        return list(request, &isa, format);
+        return list(request, isa, format);
     }
     let machine = match &common.topology {
         Some(source) => Machine::from_source(source)?,
         None => Machine::this_system()?,
     };
-    let suite = suite(request, &machine, &isa)?;
+    let suite = suite(request, &machine, isa, format)?;
     if common.plan {
         return output::document(&report::plan_document(&suite, &machine), format, &suite);
     }
@@ -63,79 +58,182 @@ pub fn run(request: &Request) -> Result<ExitCode> {
             "add --plan to see what would be measured there",
         ));
     }
+    let session = Session::begin(&setting, common)?;
+    let part = Part { machine: &machine, seed: suite.seed, needs: suite.needs(), summary: request.is_run() };
+    session.measure(&part, |precision, context| run::run(&suite, isa, precision, context))
+}
 
-    // What is not timed disturbs nobody's numbers more than any other program.
-    let signal = watch_signals()?;
-    let lock = if common.verify { None } else { Some(RunLock::take()?) };
-    let started = SystemTime::now();
-    let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
-    let precision = clock.precision();
-    let mut header = header(&machine, &isa, suite.seed, labels, &precision, lock.as_ref());
-    header.peak_bytes_per_s = peak;
-    writer.append(&Line::Run(Box::new(header.clone())))?;
+/// Why a format that holds bandwidth alone was refused.
+pub(super) fn not_bandwidth() -> Error {
+    Error::usage(
+        "print in the format 'stream'",
+        "it holds bandwidth alone",
+        "take it with `membar stream` or `membar report RECORD`, or take another format",
+    )
+}
 
-    let mut progress = Progress { clock, quiet: common.quiet };
-    let needs = suite.needs();
-    progress.say(&format!("about {:.0} s, {} of memory at most", needs.estimated_s.max(1.0), needs.memory_bytes));
-    let mut end = End { outcome: "complete".into(), ..End::default() };
-    let mut lines = Vec::new();
-    let mut steps = 0usize;
-    let mut outcome = |outcome: Outcome| -> Result<()> {
-        match outcome {
-            Outcome::Starting(what) => {
-                steps += 1;
-                progress.say(&what);
-            }
-            Outcome::Measured(line) => {
-                // A full disk costs the record its rest, and the run nothing else.
-                if let Err(error) = writer.append(&line) {
+/// What all measuring commands read from their flags. All that can be wrong there is said whatever else was asked for.
+pub(super) struct Setting {
+    pub(super) format: Format,
+    pub(super) isa: IsaSet,
+    clock: Clock,
+    budget: Option<Nanos>,
+    peak: Option<f64>,
+    labels: BTreeMap<String, String>,
+}
+
+impl Setting {
+    /// # Errors
+    /// Usage errors.
+    pub(super) fn read(common: &Common) -> Result<Setting> {
+        Ok(Setting {
+            format: Format::parse(&common.format)?,
+            budget: common.time_budget.as_deref().map(time_budget).transpose()?,
+            peak: common.peak_gb_s.as_deref().map(peak).transpose()?,
+            labels: labels(common)?,
+            clock: Clock::start(),
+            isa: match &common.isa_max {
+                Some(name) => IsaSet::detect().capped(isa_level(name, "--isa-max", Isa::is_instruction_set)?),
+                None => IsaSet::detect(),
+            },
+        })
+    }
+}
+
+/// What is measured on which machine, besides the measuring itself.
+pub(super) struct Part<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) seed: u64,
+    pub(super) needs: Needs,
+    /// Whether JSON is the summary of a run instead of all steps.
+    pub(super) summary: bool,
+}
+
+/// From here on signals are noted, and no other run measures on this machine.
+pub(super) struct Session<'a> {
+    setting: &'a Setting,
+    common: &'a Common,
+    signal: Arc<AtomicUsize>,
+    lock: Option<RunLock>,
+}
+
+impl<'a> Session<'a> {
+    /// # Errors
+    /// When another run measures here.
+    pub(super) fn begin(setting: &'a Setting, common: &'a Common) -> Result<Session<'a>> {
+        let signal = watch_signals()?;
+        // What is not timed disturbs nobody's numbers more than any other program.
+        let lock = if common.verify { None } else { Some(RunLock::take()?) };
+        Ok(Session { setting, common, signal, lock })
+    }
+
+    /// When to stop.
+    pub(super) fn stop(&self) -> Stop<'_> {
+        Stop { signal: &self.signal, deadline: self.setting.budget }
+    }
+
+    /// The run's clock.
+    pub(super) fn clock(&self) -> Clock {
+        self.setting.clock
+    }
+
+    /// Talk on stderr.
+    pub(super) fn progress(&self) -> Progress {
+        Progress { clock: self.setting.clock, quiet: self.common.quiet }
+    }
+
+    /// The exit status as things stand.
+    pub(super) fn status(&self, failed: bool) -> ExitCode {
+        exit_status(signal_number(&self.signal), failed)
+    }
+
+    /// Opens the record, lets `work` measure, appends and shows what comes of it, and reports.
+    ///
+    /// # Errors
+    /// Whatever keeps it from starting, and what standard output refuses.
+    pub(super) fn measure(
+        &self,
+        part: &Part<'_>,
+        work: impl FnOnce(&Precision, &mut Context<'_>) -> Result<()>,
+    ) -> Result<ExitCode> {
+        let Session { setting, common, signal, lock } = self;
+        let clock = setting.clock;
+        let started = SystemTime::now();
+        let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
+        let precision = clock.precision();
+        let header = header(part, setting, &precision, lock.as_ref());
+        writer.append(&Line::Run(Box::new(header.clone())))?;
+
+        let mut progress = self.progress();
+        let needs = &part.needs;
+        progress.say(&format!("about {:.0} s, {} of memory at most", needs.estimated_s.max(1.0), needs.memory_bytes));
+        let mut end = End { outcome: "complete".into(), ..End::default() };
+        let mut lines = Vec::new();
+        let mut steps = 0usize;
+        let mut outcome = |outcome: Outcome| -> Result<()> {
+            match outcome {
+                Outcome::Starting(what) => {
+                    steps += 1;
+                    progress.say(&what);
+                }
+                Outcome::Measured(line) => {
+                    // A full disk costs the record its rest, and the run nothing else.
+                    if let Err(error) = writer.append(&line) {
+                        output::say(&format!("membar: {error}"));
+                        end.failures.push(error.to_string());
+                    }
+                    lines.push(*line);
+                }
+                Outcome::LeftOut(left) => end.left_out.push(left),
+                Outcome::Failed(error) => {
+                    // Said even with --quiet: a failure is no talk.
                     output::say(&format!("membar: {error}"));
                     end.failures.push(error.to_string());
                 }
-                lines.push(*line);
             }
-            Outcome::LeftOut(left) => end.left_out.push(left),
-            Outcome::Failed(error) => {
-                // Said even with --quiet: a failure is no talk.
-                output::say(&format!("membar: {error}"));
-                end.failures.push(error.to_string());
-            }
-        }
-        Ok(())
-    };
-    let stop = Stop { signal: &signal, deadline: budget };
-    let mut context = Context { clock, stop, outcome: &mut outcome, clock_step: precision.step, verify: common.verify };
-    run::run(&suite, &isa, &precision, &mut context)?;
+            Ok(())
+        };
+        let stop = self.stop();
+        let mut context =
+            Context { clock, stop, outcome: &mut outcome, clock_step: precision.step, verify: common.verify };
+        work(&precision, &mut context)?;
 
-    if let Some(reason) = stop.reason(clock.now()).filter(|_| signal_number(&signal) != 0 || !end.left_out.is_empty()) {
-        end.outcome = reason.to_owned();
+        if let Some(reason) =
+            stop.reason(clock.now()).filter(|_| signal_number(signal) != 0 || !end.left_out.is_empty())
+        {
+            end.outcome = reason.to_owned();
+        }
+        end.elapsed_ns = clock.now().0;
+        end.finished_utc = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let path = writer.path().map(|path| path.display().to_string());
+        if let Err(error) = writer.append(&Line::End(end.clone())) {
+            output::say(&format!("membar: {error}"));
+            end.failures.push(error.to_string());
+        }
+        // A missing metric is a failure, not a pass.
+        let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_)));
+        let failed = !end.failures.is_empty() || !(measured || common.verify);
+        for (reason, what) in report::by_reason(&end.left_out) {
+            progress.say(&format!("not measured ({reason}): {}", what.join(", ")));
+        }
+        lines.push(Line::End(end));
+        let status = self.status(failed);
+        if common.verify {
+            progress.say(&format!("{steps} steps checked, {}", if failed { "with failures" } else { "all well" }));
+            return Ok(status);
+        }
+        let record = Record { header, lines, complete: true, remarks: Vec::new() };
+        let json = if part.summary { Json::Summary(path.clone()) } else { Json::Steps };
+        match output::record(&record, setting.format, json) {
+            // Too little was measured for this format: the status says why that is so.
+            Err(error) if failed && error.kind() == Kind::Usage => output::say(&format!("membar: {error}")),
+            other => drop(other?),
+        }
+        if let Some(path) = path {
+            progress.say(&format!("record: {path}"));
+        }
+        Ok(status)
     }
-    end.elapsed_ns = clock.now().0;
-    end.finished_utc = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let path = writer.path().map(|path| path.display().to_string());
-    if let Err(error) = writer.append(&Line::End(end.clone())) {
-        output::say(&format!("membar: {error}"));
-        end.failures.push(error.to_string());
-    }
-    // A missing metric is a failure, not a pass.
-    let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_)));
-    let failed = !end.failures.is_empty() || !(measured || common.verify);
-    for (reason, what) in report::by_reason(&end.left_out) {
-        progress.say(&format!("not measured ({reason}): {}", what.join(", ")));
-    }
-    lines.push(Line::End(end));
-    let status = exit_status(signal_number(&signal), failed);
-    if common.verify {
-        progress.say(&format!("{steps} steps checked, {}", if failed { "with failures" } else { "all well" }));
-        return Ok(status);
-    }
-    let record = Record { header, lines, complete: true, remarks: Vec::new() };
-    let json = if request.is_run() { Json::Summary(path.clone()) } else { Json::Steps };
-    output::record(&record, format, json)?;
-    if let Some(path) = path {
-        progress.say(&format!("record: {path}"));
-    }
-    Ok(status)
 }
 
 fn exit_status(signal: usize, failed: bool) -> ExitCode {
@@ -171,13 +269,13 @@ fn watch_signals() -> Result<Arc<AtomicUsize>> {
 }
 
 /// Lines on stderr with the time since the start.
-struct Progress {
+pub(super) struct Progress {
     clock: Clock,
     quiet: bool,
 }
 
 impl Progress {
-    fn say(&mut self, what: &str) {
+    pub(super) fn say(&mut self, what: &str) {
         if !self.quiet {
             output::say(&format!("[{:5.1} s] {what}", self.clock.now().0 as f64 / 1e9));
         }
@@ -208,14 +306,8 @@ fn file_name_part(host: &str) -> String {
     host.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
-fn header(
-    machine: &Machine,
-    isa: &IsaSet,
-    seed: u64,
-    labels: BTreeMap<String, String>,
-    precision: &Precision,
-    lock: Option<&RunLock>,
-) -> RunHeader {
+fn header(part: &Part<'_>, setting: &Setting, precision: &Precision, lock: Option<&RunLock>) -> RunHeader {
+    let machine = part.machine;
     let mut caveats = machine.caveats.clone();
     // Later the load is also our own.
     caveats.extend(machine.environment.load_1m.filter(|load| *load > BUSY).map(|load_1m| Caveat::Busy { load_1m }));
@@ -226,12 +318,12 @@ fn header(
         commit: option_env!("MEMBAR_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned),
         command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         started_utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        seed,
+        seed: part.seed,
         host: host_name(),
         cpu: CpuFacts {
             model_name: machine.cpu.model_name.clone(),
             vendor: machine.cpu.vendor.clone(),
-            isa: isa.instruction_sets().map(|isa| isa.name().to_owned()).collect(),
+            isa: setting.isa.instruction_sets().map(|isa| isa.name().to_owned()).collect(),
             hypervisor: machine.cpu.hypervisor.clone(),
         },
         topology: machine.topology.clone(),
@@ -239,8 +331,8 @@ fn header(
         allowed_cpus: machine.allowed_cpus.clone(),
         allowed_nodes: machine.allowed_nodes.clone(),
         environment: machine.environment.clone(),
-        peak_bytes_per_s: None,
-        labels,
+        peak_bytes_per_s: setting.peak,
+        labels: setting.labels.clone(),
         caveats,
     }
 }
@@ -278,14 +370,14 @@ fn peak(text: &str) -> Result<f64> {
 }
 
 /// Reads a flag whose type knows its own form.
-fn flag<T: FromStr<Err = String>>(name: &str, text: &Option<String>, advice: &str) -> Result<Option<T>> {
+pub(super) fn flag<T: FromStr<Err = String>>(name: &str, text: &Option<String>, advice: &str) -> Result<Option<T>> {
     let read =
         |text: &String| text.parse().map_err(|reason: String| Error::usage(format!("read {name}"), reason, advice));
     text.as_ref().map(read).transpose()
 }
 
 /// Reads a whole number.
-fn number(name: &str, text: &Option<String>, least: u64, most: u64) -> Result<Option<u64>> {
+pub(super) fn number(name: &str, text: &Option<String>, least: u64, most: u64) -> Result<Option<u64>> {
     let read = |text: &String| {
         text.parse::<u64>().ok().filter(|number| (least..=most).contains(number)).ok_or_else(|| {
             let reason = format!("'{text}' is not a whole number from {least} to {most}");
@@ -350,7 +442,7 @@ fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
 }
 
 /// From flags to plans.
-fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
+fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> Result<Suite> {
     let common = &request.common;
     let cpus = flag::<CpuSet>("--cpus", &common.cpus, "write CPU numbers as in 0-3,8-11")?;
     let nodes = flag::<NodeSet>("--nodes", &common.nodes, "write node numbers as in 0-1")?;
@@ -377,6 +469,8 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
         let mut operations = choices("--kernels", &operation_names, &operations)?;
         if flags.column {
             operations.push(Operation::Copy);
+        } else if flags.kernels.is_none() && format == Format::Stream {
+            operations.extend(report::STREAM_OPERATIONS);
         } else if flags.kernels.is_none() && preset == Preset::Quick {
             operations.extend(quick_operations);
         }
@@ -394,6 +488,16 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             preset,
             column_only: flags.column,
         };
+        let named = options.rows.iter().map(|row| row.operation).chain(options.operations.iter().copied());
+        if format == Format::Stream
+            && !named.into_iter().any(|operation| report::STREAM_OPERATIONS.contains(&operation))
+        {
+            return Err(Error::usage(
+                "print in the format 'stream'",
+                "none of --kernels is in STREAM",
+                "name some of copy, scale, add, triad, or take another format",
+            ));
+        }
         match plan::stream::plan(machine, &scope, isa, &options) {
             Ok(plan) => suite.stream = Some(plan),
             Err(error) => suite.left_out.push(left_out(request, "bandwidth", error)?),

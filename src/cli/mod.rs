@@ -3,6 +3,7 @@
 mod flags;
 mod measure;
 mod output;
+mod validate;
 
 use crate::error::{Error, Kind, Result};
 use crate::machine::Machine;
@@ -32,6 +33,8 @@ enum Command {
     Barrier(flags::BarrierArgs),
     /// Replay the weight reads and barriers of generating a token
     Experts(flags::ExpertsArgs),
+    /// Compare with your own compiled STREAM, in turn
+    Validate(flags::ValidateArgs),
     /// Print what this machine looks like
     Topology(TopologyArgs),
     /// Print what a record holds
@@ -49,7 +52,7 @@ struct TopologyArgs {
 struct ReportArgs {
     /// A record that membar wrote
     record: PathBuf,
-    /// table, json, jsonl, csv or md
+    /// table, json, jsonl, csv or md; of bandwidth also stream, the layout of STREAM
     #[arg(long, default_value = "table")]
     format: String,
 }
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Latency(arguments) => measure::run(&arguments.request()),
         Command::Barrier(arguments) => measure::run(&arguments.request()),
         Command::Experts(arguments) => measure::run(&arguments.request()),
+        Command::Validate(arguments) => validate::run(&arguments),
         Command::Topology(arguments) => topology(&arguments),
         Command::Report(arguments) => report(&arguments),
     };

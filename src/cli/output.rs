@@ -20,6 +20,8 @@ pub enum Format {
     Csv,
     /// Markdown tables.
     Markdown,
+    /// Bandwidth in the layout of STREAM.
+    Stream,
 }
 
 /// Which object `--format json` prints.
@@ -43,10 +45,11 @@ impl Format {
             "jsonl" => Ok(Format::Jsonl),
             "csv" => Ok(Format::Csv),
             "md" => Ok(Format::Markdown),
+            "stream" => Ok(Format::Stream),
             _ => Err(Error::usage(
                 format!("print in the format '{name}'"),
                 "there is no such format",
-                "name one of table, json, jsonl, csv, md",
+                "name one of table, json, jsonl, csv, md, stream",
             )),
         }
     }
@@ -82,7 +85,7 @@ pub fn document(document: &Document, format: Format, object: &impl Serialize) ->
         Format::Table => print(&document.to_text()),
         Format::Markdown => print(&document.to_markdown()),
         Format::Json => json(object),
-        Format::Jsonl | Format::Csv => Err(Error::usage(
+        Format::Jsonl | Format::Csv | Format::Stream => Err(Error::usage(
             "print a list or a plan in this format",
             "only measured steps have lines and rows",
             "take --format table, md or json",
@@ -104,6 +107,7 @@ pub fn record(record: &Record, format: Format, which: Json) -> Result<ExitCode> 
         Format::Table => print(&report::document(record).to_text()),
         Format::Markdown => print(&report::document(record).to_markdown()),
         Format::Csv => print(&report::csv(record)?),
+        Format::Stream => print(&report::stream(record)?),
         Format::Jsonl => {
             let header = Line::Run(Box::new(record.header.clone()));
             let mut text = String::new();

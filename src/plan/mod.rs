@@ -7,6 +7,7 @@ pub mod latency;
 mod scope;
 pub mod stream;
 mod threads;
+pub mod validate;
 
 pub use domain::{Class, Domains};
 pub use scope::Scope;

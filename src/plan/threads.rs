@@ -61,6 +61,14 @@ impl ThreadList {
     }
 }
 
+impl From<u32> for ThreadList {
+    /// This count alone.
+    fn from(count: u32) -> Self {
+        let only = Item::Range { first: count, last: count, step: Step::Add(1) };
+        ThreadList { text: count.to_string(), items: vec![only] }
+    }
+}
+
 impl FromStr for ThreadList {
     type Err = String;
 

@@ -28,6 +28,8 @@ pub enum Line {
     Decode(DecodeStep),
     /// What the measuring itself costs.
     Overhead(OverheadStep),
+    /// One function of somebody else's STREAM in one round.
+    Peer(PeerStep),
     /// Last line. A record without it is incomplete.
     End(End),
 }
@@ -173,7 +175,7 @@ pub struct StreamStep {
     /// Sum of the distinct last-level caches of all CPUs in scope, reported or assumed.
     pub cache_bytes: Bytes,
     /// What part of the machine this is: `machine`, `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
-    /// the first, memory of the second) or `column`.
+    /// the first, memory of the second), `column`, or `validate` beside another program.
     pub scope: String,
     /// Nodes of the CPUs.
     pub cpu_nodes: NodeSet,
@@ -327,6 +329,37 @@ pub struct OverheadStep {
     pub summary: LatencySummary,
 }
 
+/// What another STREAM program printed of one function, in one round beside our own rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerStep {
+    /// Common fields; the only sample is the program's Min time, a unit is one pass over its arrays.
+    #[serde(flatten)]
+    pub step: Step,
+    /// The program as it was named.
+    pub program: String,
+    /// `copy`, `scale`, `add` or `triad`.
+    pub function: String,
+    /// Which round, from 0. Our own rows of a round follow the program's lines.
+    pub round: u32,
+    /// Bytes of each of its arrays.
+    pub array_bytes: Bytes,
+    /// Its Avg time.
+    pub avg_ns: u64,
+    /// Its Max time.
+    pub max_ns: u64,
+    /// Bytes that one pass asks for.
+    pub counted_bytes: Bytes,
+    /// As printed.
+    pub summary: PeerSummary,
+}
+
+/// The rate that a [`PeerStep`]'s program printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerSummary {
+    /// Its Best Rate.
+    pub best_bytes_per_s: Option<BytesPerSecond>,
+}
+
 /// The last line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct End {
@@ -352,6 +385,7 @@ impl Line {
             Line::Barrier(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
             Line::Overhead(line) => Some(&line.step),
+            Line::Peer(line) => Some(&line.step),
         }
     }
 }

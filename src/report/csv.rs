@@ -32,9 +32,10 @@ pub fn csv(record: &Record) -> Result<String> {
     for line in &record.lines {
         let Some(step) = line.step() else { continue };
         let (kind, name, detail) = names(line);
-        let rates = match line {
-            Line::Stream(step) => Some(&step.summary),
-            _ => None,
+        let (best, median) = match line {
+            Line::Stream(step) => (step.summary.best_bytes_per_s, step.summary.median_bytes_per_s),
+            Line::Peer(step) => (step.summary.best_bytes_per_s, None),
+            _ => (None, None),
         };
         let times = stats::unit_times(step);
         let cpus: Vec<String> = step.cpus.iter().map(ToString::to_string).collect();
@@ -49,8 +50,8 @@ pub fn csv(record: &Record) -> Result<String> {
             median_ns: stats::median(&times),
             p5_ns: stats::quantile(&times, 0.05),
             p95_ns: stats::quantile(&times, 0.95),
-            best_bytes_per_s: rates.and_then(|rates| rates.best_bytes_per_s).map(|rate| rate.0),
-            median_bytes_per_s: rates.and_then(|rates| rates.median_bytes_per_s).map(|rate| rate.0),
+            best_bytes_per_s: best.map(|rate| rate.0),
+            median_bytes_per_s: median.map(|rate| rate.0),
             caveats: caveats.join("; "),
         };
         writer.serialize(row).map_err(|error| failed(error.to_string()))?;
@@ -72,5 +73,6 @@ fn names(line: &Line) -> (&'static str, String, String) {
             format!("{} round {} {}", step.arm.name(), step.round, step.barrier),
         ),
         Line::Overhead(step) => ("overhead", step.what.clone(), String::new()),
+        Line::Peer(step) => ("peer", step.function.clone(), format!("{} round {}", step.program, step.round)),
     }
 }

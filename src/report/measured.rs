@@ -17,6 +17,7 @@ pub fn document(record: &Record) -> Document {
     let mut document = Document::default();
     machine(record, &mut document);
     super::bandwidth::bandwidth(record, &mut document);
+    super::validate::section(record, &mut document);
     latency(record, &mut document);
     barriers(record, &mut document);
     decode(record, &mut document);
@@ -232,11 +233,7 @@ fn decode(record: &Record, document: &mut Document) {
     ]);
     for attribution in &attributions {
         let runs = attribution.runs;
-        let mark = table.mark(attribution.caveats.iter().map(|tainted| match tainted.runs {
-            all if all == runs => tainted.worst.to_string(),
-            1 => format!("in 1 of {runs} runs: {}", tainted.worst),
-            some => format!("in {some} of {runs} runs, at worst: {}", tainted.worst),
-        }));
+        let mark = table.mark(attribution.caveats.iter().map(|tainted| tainted.among(runs)));
         let part = |part: &Option<attribute::Part>| part.map_or(String::new(), |part| milliseconds(part.ns as f64));
         let parts = &attribution.parts;
         table.row(vec![

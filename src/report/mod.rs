@@ -6,12 +6,15 @@ mod document;
 mod listing;
 mod measured;
 mod plan;
+mod stream;
 mod summary;
 pub mod topology;
+mod validate;
 
 pub use csv::csv;
 pub use document::{Document, Table};
 pub use listing::{algorithms, kernels, models, protocols};
 pub use measured::document;
 pub use plan::{by_reason, document as plan_document};
+pub use stream::{STREAM_OPERATIONS, stream};
 pub use summary::{Summary, summary};

@@ -1,4 +1,4 @@
-//! Runs a plan: starts and pins threads, places memory, reads the clock. It decides nothing that the plan left open
+//! Runs a plan: starts and pins threads, starts other programs, places memory, reads the clock. It decides nothing that the plan left open
 //! without a rule in the plan.
 
 mod affinity;
@@ -8,6 +8,7 @@ pub mod clock;
 pub mod decode;
 pub mod latency;
 pub mod overhead;
+pub mod peer;
 mod spans;
 pub mod stream;
 pub mod team;
@@ -86,9 +87,14 @@ pub struct Stop<'a> {
 }
 
 impl Stop<'_> {
+    /// Whether a signal was received.
+    pub fn is_interrupted(&self) -> bool {
+        self.signal.load(Ordering::Relaxed) != 0
+    }
+
     /// Why to stop now, if at all.
     pub fn reason(&self, now: Nanos) -> Option<&'static str> {
-        if self.signal.load(Ordering::Relaxed) != 0 {
+        if self.is_interrupted() {
             return Some("interrupted");
         }
         self.deadline.filter(|deadline| now >= *deadline).map(|_| "time budget")

@@ -31,28 +31,7 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
     for left in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
-    // No number without a check in this process; one for each row. Where nothing else is asked for, all that can run here.
-    let planned = plan.groups.iter().flat_map(|group| group.kernels.iter().copied());
-    let others = Kernel::table().iter().filter(|row| context.verify && Kernel::new(row, isa).is_ok());
-    let mut checked: Vec<(&'static Row, Option<Kernel>)> = Vec::new();
-    for row in planned.chain(others) {
-        if checked.iter().any(|(known, _)| known.name == row.name) {
-            continue;
-        }
-        let kernel = Kernel::new(row, isa)
-            .map_err(|reason| Error::refused(format!("run {}", row.name), reason, "see --list"))
-            .and_then(|kernel| kernel::check(kernel).map(|()| kernel));
-        let kernel = match kernel {
-            Ok(kernel) => Some(kernel),
-            Err(error) => {
-                (context.outcome)(Outcome::Failed(error))?;
-                None
-            }
-        };
-        checked.push((row, kernel));
-    }
-    let usable = |row: &Row| checked.iter().find(|(known, _)| known.name == row.name).and_then(|(_, kernel)| *kernel);
-
+    let checked = checked(plan, isa, context)?;
     // The best copy of the sweep, for the column.
     let mut best: Option<(BytesPerSecond, &Group, Kernel)> = None;
     for group in &plan.groups {
@@ -61,16 +40,13 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
             continue;
         }
         (context.outcome)(Outcome::Starting(what))?;
-        let kernels: Vec<Kernel> = group.kernels.iter().filter_map(|row| usable(row)).collect();
-        let entries: Vec<Entry> = kernels.iter().map(|kernel| Entry { kernel: *kernel, share: 1 }).collect();
-        let work = Work { entries: &entries, samples: group.samples, batches: 1, enough: &|_| true };
-        for outcome in measure(plan, group, &work, context) {
+        for outcome in whole(plan, group, &checked, context) {
             if let Outcome::Measured(line) = &outcome
                 && let RecordLine::Stream(step) = &**line
                 && let (MACHINE, "copy", Some(rate)) =
                     (step.scope.as_str(), step.operation.as_str(), step.summary.best_bytes_per_s)
                 && best.is_none_or(|(other, _, _)| other < rate)
-                && let Some(kernel) = kernels.iter().find(|kernel| kernel.row().name == step.kernel)
+                && let Some(kernel) = checked.iter().find(|kernel| kernel.row().name == step.kernel)
             {
                 best = Some((rate, group, *kernel));
             }
@@ -81,6 +57,38 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
         (Some(rule), Some((_, group, kernel))) => column(plan, rule, group, kernel, context),
         _ => Ok(()),
     }
+}
+
+/// The plan's rows that may be measured (with `--verify` all that this machine can run): no number without a check in this process.
+pub(super) fn checked(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<Vec<Kernel>> {
+    let mut rows: Vec<&'static Row> = Vec::new();
+    let mut kernels = Vec::new();
+    let planned = plan.groups.iter().flat_map(|group| group.kernels.iter().copied());
+    // Where nothing else is asked for, all that can run here.
+    let others = Kernel::table().iter().filter(|row| context.verify && Kernel::new(row, isa).is_ok());
+    for row in planned.chain(others) {
+        if rows.iter().any(|known| known.name == row.name) {
+            continue;
+        }
+        rows.push(row);
+        let kernel = Kernel::new(row, isa)
+            .map_err(|reason| Error::refused(format!("run {}", row.name), reason, "see --list"))
+            .and_then(|kernel| kernel::check(kernel).map(|()| kernel));
+        match kernel {
+            Ok(kernel) => kernels.push(kernel),
+            Err(error) => (context.outcome)(Outcome::Failed(error))?,
+        }
+    }
+    Ok(kernels)
+}
+
+/// The group's rows among `checked`, each over all of the group's arrays.
+pub(super) fn whole(plan: &Plan, group: &Group, checked: &[Kernel], context: &Context<'_>) -> Vec<Outcome> {
+    let find = |row: &&'static Row| checked.iter().find(|kernel| kernel.row().name == row.name);
+    let entries: Vec<Entry> =
+        group.kernels.iter().filter_map(find).map(|kernel| Entry { kernel: *kernel, share: 1 }).collect();
+    let work = Work { entries: &entries, samples: group.samples, batches: 1, enough: &|_| true };
+    measure(plan, group, &work, context)
 }
 
 /// The column: the sweep's best copy again, over its arrays and over twice as large ones in turn, and over larger ones still
