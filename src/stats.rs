@@ -76,6 +76,10 @@ pub fn same_level(a: f64, b: f64, tolerance: f64) -> bool {
 /// Two levels among samples, if there are two: Otsu's threshold (1979) splits the sorted values where the variance
 /// between the halves is largest; they count as levels when each holds at least a fifth of the samples, they are at least
 /// 15 % apart, and that gap is at least four times the spread inside each. Returns the medians of both.
+///
+/// Otsu's variance goes with the square of a distance, so one sample far out would draw the split to itself. For the split
+/// alone, the outermost twentieth at either end (at least one sample) therefore counts as its inner neighbour
+/// (winsorised, Dixon 1960); by itself it could be no level.
 pub fn two_levels(values: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -84,11 +88,13 @@ pub fn two_levels(values: &[f64]) -> Option<(f64, f64)> {
     if n < 2 * least {
         return None;
     }
-    let total: f64 = sorted.iter().sum();
+    let outermost = n.div_ceil(20);
+    let inner = |index: usize| sorted[index.clamp(outermost, n - 1 - outermost)];
+    let total: f64 = (0..n).map(inner).sum();
     let mut best = (0.0, 0);
     let mut below = 0.0;
     for split in 1..n {
-        below += sorted[split - 1];
+        below += inner(split - 1);
         let (weight_low, weight_high) = (split as f64, (n - split) as f64);
         let distance = (total - below) / weight_high - below / weight_low;
         let between = weight_low * weight_high * distance * distance;
@@ -222,6 +228,10 @@ mod tests {
         assert_eq!(two_levels(&one), None);
         let outlier: Vec<f64> = (0..40).map(|i| near(if i == 5 { 200.0 } else { 43.0 })).collect();
         assert_eq!(two_levels(&outlier), None);
+        // One sample far out hides neither level.
+        let hidden: Vec<f64> = two.iter().copied().chain([2000.0]).collect();
+        let (low, high) = two_levels(&hidden).unwrap();
+        assert!((low - 43.0).abs() < 1.0 && (high - 77.0).abs() < 2.0);
         assert_eq!(two_levels(&[1.0, 2.0]), None);
     }
 }
