@@ -1,6 +1,9 @@
 //! Pure summaries of samples. Each formula names its source.
 
-use crate::record::{BarrierSummary, DecodeSummary, LatencySummary, Line, Step, StreamStep, StreamSummary};
+use crate::record::{
+    BarrierSummary, DecodeSummary, LatencySummary, Line, ReferenceStep, ReferenceSummary, Step, StreamStep,
+    StreamSummary,
+};
 use crate::units::{Bytes, BytesPerSecond};
 
 /// The `q`-quantile (0 to 1) of the values: linear interpolation between order statistics at q·(n − 1), the definition
@@ -143,6 +146,14 @@ pub fn decode(step: &Step) -> DecodeSummary {
     DecodeSummary { median_ns, tokens_per_s: median_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns) }
 }
 
+/// Time of one unit and, where bytes count, its rate.
+pub fn reference(step: &Step, counted: Option<Bytes>) -> ReferenceSummary {
+    let median_ns = median(&unit_times(step));
+    let time = median_ns.filter(|ns| *ns > 0.0);
+    let bytes_per_s = counted.zip(time).map(|(bytes, ns)| BytesPerSecond(bytes.0 as f64 * 1e9 / ns));
+    ReferenceSummary { median_ns, bytes_per_s }
+}
+
 /// Says of each step whose summary is not what its samples give, that it is so: somebody edited the record, or another
 /// version summed up differently.
 pub fn disagreements(lines: &[Line]) -> Vec<String> {
@@ -157,15 +168,19 @@ pub fn agrees(line: &Line) -> bool {
         (None, None) => true,
         _ => false,
     };
+    let rate = |rate: Option<BytesPerSecond>| rate.map(|rate| rate.0);
     match line {
         Line::Run(_) | Line::End(_) => true,
         Line::Stream(StreamStep { step, counted_bytes, summary, .. }) => {
             let again = stream(step, *counted_bytes);
-            let rate = |rate: Option<BytesPerSecond>| rate.map(|rate| rate.0);
             near(rate(again.best_bytes_per_s), rate(summary.best_bytes_per_s))
                 && near(rate(again.median_bytes_per_s), rate(summary.median_bytes_per_s))
         }
         Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::Reference(ReferenceStep { step, counted_bytes, summary, .. }) => {
+            let again = reference(step, *counted_bytes);
+            near(again.median_ns, summary.median_ns) && near(rate(again.bytes_per_s), rate(summary.bytes_per_s))
+        }
         Line::Overhead(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::Barrier(line) => near(barrier(&line.step).median_ns, line.summary.median_ns),
         Line::Decode(line) => near(decode(&line.step).median_ns, line.summary.median_ns),

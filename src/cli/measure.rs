@@ -116,7 +116,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
         end.failures.push(error.to_string());
     }
     // A missing metric is a failure, not a pass.
-    let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_)));
+    let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_) | Line::Reference(_)));
     let failed = !end.failures.is_empty() || !(measured || common.verify);
     for (reason, what) in report::by_reason(&end.left_out) {
         progress.say(&format!("not measured ({reason}): {}", what.join(", ")));
@@ -353,7 +353,9 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
     let scope = Scope::new(machine, cpus.as_ref(), nodes.as_ref())?;
     let mut suite = Suite { seed, cpus: scope.cpus.clone(), ..Suite::default() };
 
+    let mut size = None;
     if let Some(flags) = &request.stream {
+        size = flag("--size", &flags.size, "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB")?;
         let operations = Operation::ALL.map(|operation| (operation.name(), operation));
         let rows = words(&flags.kernels);
         let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
@@ -374,7 +376,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             rows: named.into_iter().map(Kernel::find).collect::<Result<_>>()?,
             store: flags.store.as_deref().map(|text| choice("--store", text, &stores)).transpose()?,
             isa: flags.isa.as_deref().map(|name| isa_level(name, "--isa")).transpose()?,
-            size: flag("--size", &flags.size, "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB")?,
+            size,
             pages: flags.pages.as_deref().map(pages).transpose()?,
             placement: flags.placement.as_deref().map(placement).transpose()?,
             threads: threads.clone(),
@@ -457,6 +459,12 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet) -> Result<Suite> {
             Ok(plan) => suite.experts = Some(plan),
             Err(error) => suite.left_out.push(left_out(request, "decode", error)?),
         }
+    }
+    if suite.stream.is_some() && common.verify {
+        let (what, reason) = ("reference steps".to_owned(), "a check times nothing".to_owned());
+        suite.left_out.push(LeftOut { what, reason });
+    } else if suite.stream.is_some() {
+        suite.add_reference(machine, &scope, size);
     }
     Ok(suite)
 }

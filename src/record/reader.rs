@@ -74,7 +74,8 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 7] = ["run", "stream", "core_latency", "barrier", "decode", "overhead", "end"];
+            const KNOWN: [&str; 8] =
+                ["run", "stream", "core_latency", "barrier", "decode", "reference", "overhead", "end"];
             if !KNOWN.contains(&kind.as_str()) {
                 continue;
             }

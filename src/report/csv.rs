@@ -32,9 +32,10 @@ pub fn csv(record: &Record) -> Result<String> {
     for line in &record.lines {
         let Some(step) = line.step() else { continue };
         let (kind, name, detail) = names(line);
-        let rates = match line {
-            Line::Stream(step) => Some(&step.summary),
-            _ => None,
+        let (best, median) = match line {
+            Line::Stream(step) => (step.summary.best_bytes_per_s, step.summary.median_bytes_per_s),
+            Line::Reference(step) => (None, step.summary.bytes_per_s),
+            _ => (None, None),
         };
         let times = stats::unit_times(step);
         let cpus: Vec<String> = step.cpus.iter().map(ToString::to_string).collect();
@@ -49,8 +50,8 @@ pub fn csv(record: &Record) -> Result<String> {
             median_ns: stats::median(&times),
             p5_ns: stats::quantile(&times, 0.05),
             p95_ns: stats::quantile(&times, 0.95),
-            best_bytes_per_s: rates.and_then(|rates| rates.best_bytes_per_s).map(|rate| rate.0),
-            median_bytes_per_s: rates.and_then(|rates| rates.median_bytes_per_s).map(|rate| rate.0),
+            best_bytes_per_s: best.map(|rate| rate.0),
+            median_bytes_per_s: median.map(|rate| rate.0),
             caveats: caveats.join("; "),
         };
         writer.serialize(row).map_err(|error| failed(error.to_string()))?;
@@ -71,6 +72,11 @@ fn names(line: &Line) -> (&'static str, String, String) {
             format!("{} {}", step.model, step.quantization),
             format!("{} round {} {}", step.arm.name(), step.round, step.barrier),
         ),
+        Line::Reference(step) => {
+            let by = step.kernel.as_ref().or(step.protocol.as_ref());
+            let at = format!("{} at {:.1} s", by.map_or("", String::as_str), step.at_ns as f64 / 1e9);
+            ("reference", step.what.name().to_owned(), at)
+        }
         Line::Overhead(step) => ("overhead", step.what.clone(), String::new()),
     }
 }
