@@ -1,7 +1,7 @@
 //! A record as tables: bandwidth, latency, barriers, decode, verdict.
 
 use super::plan::by_reason;
-use super::{Document, Table, summary};
+use super::{Document, Table, drift, summary};
 use crate::attribute::{self, Attribution, Limit};
 use crate::machine::Topology;
 use crate::record::{BarrierStep, CoreLatencyStep, Line, Record, StreamStep};
@@ -17,6 +17,7 @@ pub fn document(record: &Record) -> Document {
     let mut document = Document::default();
     machine(record, &mut document);
     bandwidth(record, &mut document);
+    drift::paragraph(record, &mut document);
     latency(record, &mut document);
     barriers(record, &mut document);
     decode(record, &mut document);

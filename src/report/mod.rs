@@ -2,6 +2,7 @@
 
 mod csv;
 mod document;
+mod drift;
 mod listing;
 mod measured;
 mod plan;
