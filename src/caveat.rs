@@ -31,6 +31,15 @@ pub enum Caveat {
         /// Share of the sampled pages that lie there, 0 to 1.
         share_there: f64,
     },
+    /// The kernel moved, joined or merged pages while it was measured, anybody's on this machine.
+    PagesMoved {
+        /// Pages moved to another node by NUMA balancing.
+        migrated: u64,
+        /// Huge pages made of small ones by khugepaged.
+        collapsed: u64,
+        /// Pages merged by KSM, or parted again.
+        merged: u64,
+    },
     /// The placement of pages could not be set or checked.
     PlacementUnverified {
         /// What the system said.
@@ -153,6 +162,16 @@ impl fmt::Display for Caveat {
             Caveat::PinNotHonoured { asked, got } => write!(f, "a thread asked onto CPU {asked} ran on {got}"),
             Caveat::PagesElsewhere { asked, share_there } => {
                 write!(f, "only {:.0} % of the pages lie on node {asked}", share_there * 100.0)
+            }
+            Caveat::PagesMoved { migrated, collapsed, merged } => {
+                let parts = [
+                    (*migrated, "pages moved to another node"),
+                    (*collapsed, "huge pages made of small ones"),
+                    (*merged, "pages merged or parted by KSM"),
+                ];
+                let seen = parts.iter().filter(|(count, _)| *count > 0);
+                let seen: Vec<String> = seen.map(|(count, what)| format!("{count} {what}")).collect();
+                write!(f, "the kernel worked on memory meanwhile: {}", seen.join(", "))
             }
             Caveat::PlacementUnverified { reason } => write!(f, "placement unverified: {reason}"),
             Caveat::Throttled { throttled_ns } => {

@@ -1,6 +1,9 @@
 //! Pure summaries of samples. Each formula names its source.
 
-use crate::record::{BarrierSummary, DecodeSummary, LatencySummary, Line, Step, StreamStep, StreamSummary};
+use crate::record::{
+    BarrierSummary, DecodeSummary, LatencySummary, Line, ReferenceStep, ReferenceSummary, Step, StreamStep,
+    StreamSummary,
+};
 use crate::units::{Bytes, BytesPerSecond, Nanos};
 
 /// The `q`-quantile (0 to 1) of the values: linear interpolation between order statistics at q·(n − 1), the definition
@@ -76,6 +79,10 @@ pub fn same_level(a: f64, b: f64, tolerance: f64) -> bool {
 /// Two levels among samples, if there are two: Otsu's threshold (1979) splits the sorted values where the variance
 /// between the halves is largest; they count as levels when each holds at least a fifth of the samples, they are at least
 /// 15 % apart, and that gap is at least four times the spread inside each. Returns the medians of both.
+///
+/// Otsu's variance goes with the square of a distance, so one sample far out would draw the split to itself. For the split
+/// alone, the outermost twentieth at either end (at least one sample) therefore counts as its inner neighbour
+/// (winsorised, Dixon 1960); by itself it could be no level.
 pub fn two_levels(values: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -84,11 +91,13 @@ pub fn two_levels(values: &[f64]) -> Option<(f64, f64)> {
     if n < 2 * least {
         return None;
     }
-    let total: f64 = sorted.iter().sum();
+    let outermost = n.div_ceil(20);
+    let inner = |index: usize| sorted[index.clamp(outermost, n - 1 - outermost)];
+    let total: f64 = (0..n).map(inner).sum();
     let mut best = (0.0, 0);
     let mut below = 0.0;
     for split in 1..n {
-        below += sorted[split - 1];
+        below += inner(split - 1);
         let (weight_low, weight_high) = (split as f64, (n - split) as f64);
         let distance = (total - below) / weight_high - below / weight_low;
         let between = weight_low * weight_high * distance * distance;
@@ -144,6 +153,14 @@ pub fn is_rate_of(rate: BytesPerSecond, counted: Bytes, shortest: Nanos) -> bool
     counted.per(shortest).is_some_and(|expected| (rate.0 / expected.0 - 1.0).abs() <= 0.01 + rounding)
 }
 
+/// Time of one unit and, where bytes count, its rate.
+pub fn reference(step: &Step, counted: Option<Bytes>) -> ReferenceSummary {
+    let median_ns = median(&unit_times(step));
+    let time = median_ns.filter(|ns| *ns > 0.0);
+    let bytes_per_s = counted.zip(time).map(|(bytes, ns)| BytesPerSecond(bytes.0 as f64 * 1e9 / ns));
+    ReferenceSummary { median_ns, bytes_per_s }
+}
+
 /// Says of each step whose summary is not what its samples give, that it is so: somebody edited the record, or another
 /// version summed up differently.
 pub fn disagreements(lines: &[Line]) -> Vec<String> {
@@ -158,15 +175,19 @@ pub fn agrees(line: &Line) -> bool {
         (None, None) => true,
         _ => false,
     };
+    let rate = |rate: Option<BytesPerSecond>| rate.map(|rate| rate.0);
     match line {
         Line::Run(_) | Line::End(_) => true,
         Line::Stream(StreamStep { step, counted_bytes, summary, .. }) => {
             let again = stream(step, *counted_bytes);
-            let rate = |rate: Option<BytesPerSecond>| rate.map(|rate| rate.0);
             near(rate(again.best_bytes_per_s), rate(summary.best_bytes_per_s))
                 && near(rate(again.median_bytes_per_s), rate(summary.median_bytes_per_s))
         }
         Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::Reference(ReferenceStep { step, counted_bytes, summary, .. }) => {
+            let again = reference(step, *counted_bytes);
+            near(again.median_ns, summary.median_ns) && near(rate(again.bytes_per_s), rate(summary.bytes_per_s))
+        }
         Line::Overhead(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::Barrier(line) => near(barrier(&line.step).median_ns, line.summary.median_ns),
         Line::Peer(line) => {
@@ -233,6 +254,10 @@ mod tests {
         assert_eq!(two_levels(&one), None);
         let outlier: Vec<f64> = (0..40).map(|i| near(if i == 5 { 200.0 } else { 43.0 })).collect();
         assert_eq!(two_levels(&outlier), None);
+        // One sample far out hides neither level.
+        let hidden: Vec<f64> = two.iter().copied().chain([2000.0]).collect();
+        let (low, high) = two_levels(&hidden).unwrap();
+        assert!((low - 43.0).abs() < 1.0 && (high - 77.0).abs() < 2.0);
         assert_eq!(two_levels(&[1.0, 2.0]), None);
     }
 }

@@ -181,6 +181,12 @@ fn a_measurement_leaves_a_record_that_reads_back() {
         assert!(said.contains("CacheResident"), "1 MiB is no memory: {said}");
     }
 
+    // A reference is taken before the first step, over an array of the size that was asked for.
+    let first = record.lines.iter().find(|line| !matches!(line, Line::Overhead(_)));
+    let Some(Line::Reference(reference)) = first else { panic!("{first:?}") };
+    assert_eq!((reference.step.samples_ns.len(), reference.array_bytes), (4, Some(membar::units::Bytes(1 << 20))));
+    assert!(reference.step.units_per_sample >= 16 && reference.summary.bytes_per_s.is_some());
+
     // The same record gives the same text, and never the column: its arrays fit the caches.
     let again = run(MEMBAR, &["report", out.to_str().unwrap()]);
     assert_eq!(stdout(&again), stdout(&output));

@@ -85,7 +85,7 @@ fn all_four_plan(machine: &Machine) {
         for refused in [stream.as_ref().err(), experts.as_ref().err()].into_iter().flatten() {
             assert!(too_small && refused.to_string().contains("least"), "{refused}");
         }
-        let suite = Suite {
+        let mut suite = Suite {
             seed: 1,
             cpus: scope.cpus.clone(),
             left_out: Vec::new(),
@@ -93,7 +93,11 @@ fn all_four_plan(machine: &Machine) {
             latency: Some(latency),
             barrier: Some(barrier),
             experts: experts.ok(),
+            reference: None,
         };
+        if suite.stream.is_some() {
+            suite.add_reference(machine, &scope, None);
+        }
         assert!(suite.needs().estimated_s > 0.0);
         let usable = machine.usable_memory();
         let process = 64 << 20;

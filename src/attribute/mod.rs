@@ -15,10 +15,12 @@
 
 mod advice;
 pub mod bandwidth;
+mod drift;
 mod parts;
 mod verdict;
 
 pub use advice::Advice;
+pub use drift::{Drift, Movement, References, State};
 pub use parts::{Part, Parts};
 pub use verdict::{Confidence, Limit, Verdict};
 
@@ -218,6 +220,9 @@ fn is_worse(a: &Caveat, b: &Caveat) -> bool {
         Caveat::Throttled { throttled_ns } => *throttled_ns as f64,
         Caveat::Stolen { share } | Caveat::Detours { share, .. } | Caveat::Preempted { share, .. } => *share,
         Caveat::Busy { load_1m } => *load_1m,
+        Caveat::PagesMoved { migrated, collapsed, merged } => {
+            *migrated as f64 + 512.0 * *collapsed as f64 + *merged as f64
+        }
         Caveat::PagesElsewhere { share_there, .. } => -share_there,
         _ => 0.0,
     };

@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
             end.failures.push(error.to_string());
         }
         // A missing metric is a failure, not a pass.
-        let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_)));
+        let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_) | Line::Reference(_)));
         let failed = !end.failures.is_empty() || !(measured || common.verify);
         for (reason, what) in report::by_reason(&end.left_out) {
             progress.say(&format!("not measured ({reason}): {}", what.join(", ")));
@@ -457,7 +457,9 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
     let scope = Scope::new(machine, cpus.as_ref(), nodes.as_ref())?;
     let mut suite = Suite { seed, cpus: scope.cpus.clone(), ..Suite::default() };
 
+    let mut size = None;
     if let Some(flags) = &request.stream {
+        size = flag("--size", &flags.size, "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB")?;
         let operations = Operation::ALL.map(|operation| (operation.name(), operation));
         let rows = words(&flags.kernels);
         let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
@@ -480,7 +482,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
             rows: named.into_iter().map(Kernel::find).collect::<Result<_>>()?,
             store: flags.store.as_deref().map(|text| choice("--store", text, &stores)).transpose()?,
             isa: flags.isa.as_deref().map(|name| isa_level(name, "--isa", |_| true)).transpose()?,
-            size: flag("--size", &flags.size, "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB")?,
+            size,
             pages: flags.pages.as_deref().map(pages).transpose()?,
             placement: flags.placement.as_deref().map(placement).transpose()?,
             threads: threads.clone(),
@@ -573,6 +575,12 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
             Ok(plan) => suite.experts = Some(plan),
             Err(error) => suite.left_out.push(left_out(request, "decode", error)?),
         }
+    }
+    if suite.stream.is_some() && common.verify {
+        let (what, reason) = ("reference steps".to_owned(), "a check times nothing".to_owned());
+        suite.left_out.push(LeftOut { what, reason });
+    } else if suite.stream.is_some() {
+        suite.add_reference(machine, &scope, size);
     }
     Ok(suite)
 }

@@ -19,6 +19,10 @@ pub struct Counters {
     pub numa_pages_migrated: Option<u64>,
     /// Huge pages collapsed by khugepaged (/proc/vmstat).
     pub thp_collapsed: Option<u64>,
+    /// Pages that KSM had merged and a write parted again (/proc/vmstat: cow_ksm and ksm_swpin_copy).
+    pub ksm_copied: Option<u64>,
+    /// Pages that are merged away by KSM (/sys/kernel/mm/ksm/pages_sharing, a level); in a difference, how many more.
+    pub ksm_pages_sharing: Option<u64>,
     /// Time in which some task waited for a CPU (/proc/pressure/cpu), ns.
     pub cpu_pressure_ns: Option<u64>,
     /// Load average over one minute (a level, not a counter).
@@ -42,6 +46,12 @@ impl Counters {
             throttled_ns,
             numa_pages_migrated: value(&vmstat, "numa_pages_migrated"),
             thp_collapsed: value(&vmstat, "thp_collapse_alloc"),
+            ksm_copied: value(&vmstat, "cow_ksm")
+                .into_iter()
+                .chain(value(&vmstat, "ksm_swpin_copy"))
+                .reduce(u64::saturating_add),
+            ksm_pages_sharing: text(root.join("sys/kernel/mm/ksm/pages_sharing"))
+                .and_then(|text| text.trim().parse().ok()),
             cpu_pressure_ns: proc("pressure/cpu").and_then(|text| pressure_ns(&text)),
             load_1m: proc("loadavg").and_then(|text| load_1m(&text)),
         }
@@ -56,6 +66,8 @@ impl Counters {
             throttled_ns: added(self.throttled_ns, later.throttled_ns),
             numa_pages_migrated: added(self.numa_pages_migrated, later.numa_pages_migrated),
             thp_collapsed: added(self.thp_collapsed, later.thp_collapsed),
+            ksm_copied: added(self.ksm_copied, later.ksm_copied),
+            ksm_pages_sharing: added(self.ksm_pages_sharing, later.ksm_pages_sharing),
             cpu_pressure_ns: added(self.cpu_pressure_ns, later.cpu_pressure_ns),
             load_1m: later.load_1m,
         }
@@ -129,7 +141,11 @@ mod tests {
         assert_eq!(Counters::read(&tree.root), Counters::default());
         tree.write("proc/self/cgroup", "0::/a");
         tree.write("proc/stat", "cpu  1 2 3 4 5 6 7 80 9 10");
-        tree.write("proc/vmstat", "numa_pages_migrated 12\nthp_collapse_alloc_failed 3\nthp_collapse_alloc 4");
+        tree.write(
+            "proc/vmstat",
+            "numa_pages_migrated 12\nthp_collapse_alloc_failed 3\nthp_collapse_alloc 4\nksm_swpin_copy 2\ncow_ksm 5",
+        );
+        tree.write("sys/kernel/mm/ksm/pages_sharing", "90\n");
         tree.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5");
         tree.write("proc/loadavg", "1.50 0.1 0.0 1/2 3");
         tree.write("sys/fs/cgroup/cpu.stat", "usage_usec 9");
@@ -137,6 +153,7 @@ mod tests {
         let first = Counters::read(&tree.root);
         assert_eq!((first.steal_ticks, first.numa_pages_migrated, first.thp_collapsed), (Some(80), Some(12), Some(4)));
         assert_eq!((first.throttled_periods, first.throttled_ns), (Some(2), Some(30_000)));
+        assert_eq!((first.ksm_copied, first.ksm_pages_sharing), (Some(7), Some(90)));
         assert_eq!((first.cpu_pressure_ns, first.load_1m), (Some(77_000), Some(1.5)));
 
         let later =

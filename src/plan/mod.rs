@@ -4,6 +4,7 @@ pub mod barrier;
 mod domain;
 pub mod experts;
 pub mod latency;
+pub mod reference;
 mod scope;
 pub mod stream;
 mod threads;
@@ -48,6 +49,8 @@ pub struct Suite {
     pub barrier: Option<barrier::Plan>,
     /// Decode replay.
     pub experts: Option<experts::Plan>,
+    /// What is repeated between the others.
+    pub reference: Option<reference::Plan>,
 }
 
 /// Memory and time that a plan will take. Times are guesses from assumed rates, good enough to decide whether to wait.
@@ -64,7 +67,20 @@ pub struct Needs {
 const PROCESS_BYTES: u64 = 64 << 20;
 
 impl Suite {
-    /// The parts run one after another and give their memory back, so memory is the largest part's.
+    /// Adds reference steps to parts that are planned; `size` is that of the bandwidth arrays where the user gave one.
+    pub fn add_reference(&mut self, machine: &Machine, scope: &Scope, size: Option<Bytes>) {
+        let plan = reference::plan(machine, scope, size, self);
+        // The column may grow into all memory there is: two arrays of it share what the reference leaves.
+        let held = plan.needs().memory_bytes.0.div_ceil(2);
+        let column = self.stream.as_mut().and_then(|stream| stream.column.as_mut());
+        if let Some(most) = column.and_then(|column| column.most_bytes.as_mut()) {
+            most.0 = most.0.saturating_sub(held);
+        }
+        self.reference = Some(plan);
+    }
+
+    /// The parts run one after another and give their memory back, so memory is the largest part's, and that of the
+    /// reference steps, who keep theirs.
     pub fn needs(&self) -> Needs {
         let parts = [
             self.stream.as_ref().map(stream::Plan::needs),
@@ -77,7 +93,11 @@ impl Suite {
             memory_bytes: sum.memory_bytes.max(part.memory_bytes),
             estimated_s: sum.estimated_s + part.estimated_s,
         });
-        Needs { memory_bytes: Bytes(sum.memory_bytes.0 + PROCESS_BYTES), ..sum }
+        let kept = self.reference.as_ref().map(reference::Plan::needs).unwrap_or_default();
+        Needs {
+            memory_bytes: Bytes(sum.memory_bytes.0 + kept.memory_bytes.0 + PROCESS_BYTES),
+            estimated_s: sum.estimated_s + kept.estimated_s,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bandwidth: which kernels, on which threads, over arrays of which size.
 
-mod sizes;
+pub(super) mod sizes;
 
 pub use sizes::ARRAY_PER_CACHE;
 
@@ -459,14 +459,15 @@ pub fn arrays(kernels: &[&'static Row]) -> u64 {
     kernels.iter().map(|row| row.operation.sources() + row.operation.arrays_written()).max().unwrap_or(0)
 }
 
+/// Assumed rates, guesses: first touch (0.5 to 3 GB/s a thread seen in small guests), streaming by one thread and by all of
+/// them (16 GB/s and 32 GB/s for two were seen in the same; large machines reach ten times that).
+pub(super) const TOUCH: f64 = 1.5e9;
+pub(super) const STREAM: f64 = 14e9;
+pub(super) const STREAM_MOST: f64 = 250e9;
+
 impl Plan {
     /// Memory of the largest group, and time.
     pub fn needs(&self) -> Needs {
-        /// Assumed rates, guesses: first touch (0.5 to 3 GB/s a thread seen in small guests), streaming by one thread and
-        /// by all of them (16 GB/s and 32 GB/s for two were seen in the same; large machines reach ten times that).
-        const TOUCH: f64 = 1.5e9;
-        const STREAM: f64 = 14e9;
-        const STREAM_MOST: f64 = 250e9;
         /// Starting a team, and calibrating what is short.
         const START_S: f64 = 0.05;
         let mut needs = Needs::default();

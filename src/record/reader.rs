@@ -74,7 +74,8 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 8] = ["run", "stream", "core_latency", "barrier", "decode", "overhead", "peer", "end"];
+            const KNOWN: [&str; 9] =
+                ["run", "stream", "core_latency", "barrier", "decode", "reference", "overhead", "peer", "end"];
             if !KNOWN.contains(&kind.as_str()) {
                 continue;
             }

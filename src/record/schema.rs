@@ -26,6 +26,8 @@ pub enum Line {
     Barrier(BarrierStep),
     /// One arm of one decode replay in one round.
     Decode(DecodeStep),
+    /// A short step, repeated through the run to see drift.
+    Reference(ReferenceStep),
     /// What the measuring itself costs.
     Overhead(OverheadStep),
     /// One function of somebody else's STREAM in one round.
@@ -317,6 +319,66 @@ pub struct DecodeSummary {
     pub tokens_per_s: Option<f64>,
 }
 
+/// A step that is repeated through a run: what differs from one time to the next is the machine's doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReferenceStep {
+    /// Common fields; a unit is a pass over the array or a round trip. Without `disturbance.detours`: the steps between have
+    /// them.
+    #[serde(flatten)]
+    pub step: Step,
+    /// What is repeated.
+    pub what: Repeated,
+    /// When it was taken, by the run's clock.
+    pub at_ns: u64,
+    /// Row of the kernel table; of `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Bytes of the array; of `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_bytes: Option<Bytes>,
+    /// Bytes that one pass asks for; of `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_bytes: Option<Bytes>,
+    /// `flags`; of `pair_latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// `round_trip`: what a unit is; of `pair_latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Derived.
+    pub summary: ReferenceSummary,
+}
+
+/// What a reference step measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repeated {
+    /// One core of each in scope reads its part of an array.
+    Read,
+    /// Two CPUs hand flags to each other.
+    PairLatency,
+}
+
+impl Repeated {
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Repeated::Read => "read",
+            Repeated::PairLatency => "pair_latency",
+        }
+    }
+}
+
+/// Derived from a [`ReferenceStep`]'s samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReferenceSummary {
+    /// Median time of a unit.
+    pub median_ns: Option<f64>,
+    /// Counted bytes over that time; of `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<BytesPerSecond>,
+}
+
 /// What the harness costs, as a measurement of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverheadStep {
@@ -384,6 +446,7 @@ impl Line {
             Line::CoreLatency(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
+            Line::Reference(line) => Some(&line.step),
             Line::Overhead(line) => Some(&line.step),
             Line::Peer(line) => Some(&line.step),
         }

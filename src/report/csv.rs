@@ -35,6 +35,7 @@ pub fn csv(record: &Record) -> Result<String> {
         let (best, median) = match line {
             Line::Stream(step) => (step.summary.best_bytes_per_s, step.summary.median_bytes_per_s),
             Line::Peer(step) => (step.summary.best_bytes_per_s, None),
+            Line::Reference(step) => (None, step.summary.bytes_per_s),
             _ => (None, None),
         };
         let times = stats::unit_times(step);
@@ -72,6 +73,11 @@ fn names(line: &Line) -> (&'static str, String, String) {
             format!("{} {}", step.model, step.quantization),
             format!("{} round {} {}", step.arm.name(), step.round, step.barrier),
         ),
+        Line::Reference(step) => {
+            let by = step.kernel.as_ref().or(step.protocol.as_ref());
+            let at = format!("{} at {:.1} s", by.map_or("", String::as_str), step.at_ns as f64 / 1e9);
+            ("reference", step.what.name().to_owned(), at)
+        }
         Line::Overhead(step) => ("overhead", step.what.clone(), String::new()),
         Line::Peer(step) => ("peer", step.function.clone(), format!("{} round {}", step.program, step.round)),
     }

@@ -16,6 +16,7 @@ const MATRIX_CPUS: usize = 16;
 pub fn document(record: &Record) -> Document {
     let mut document = Document::default();
     machine(record, &mut document);
+    super::drift::paragraph(record, &mut document);
     super::bandwidth::bandwidth(record, &mut document);
     super::validate::section(record, &mut document);
     latency(record, &mut document);

@@ -3,6 +3,7 @@
 mod bandwidth;
 mod csv;
 mod document;
+mod drift;
 mod listing;
 mod measured;
 mod plan;

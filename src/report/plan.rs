@@ -4,6 +4,7 @@ use super::{Document, Table};
 use crate::caveat::LeftOut;
 use crate::machine::Machine;
 use crate::plan::Suite;
+use crate::plan::reference::PairLatency;
 use crate::plan::stream::Group;
 use crate::units::CpuSet;
 
@@ -106,6 +107,22 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
                 column.samples,
                 column.tolerance * 100.0
             ));
+        }
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.reference {
+        document.heading("Reference steps, repeated between the others to see drift");
+        if let Some(read) = &plan.read {
+            let cpus: CpuSet = read.cpus.iter().copied().collect();
+            document.paragraph(format!(
+                "CPUs {} read an array of {}, which is kept; {} samples",
+                short(&cpus),
+                read.array_bytes,
+                read.samples
+            ));
+        }
+        if let Some(PairLatency { pair, samples, .. }) = &plan.pair {
+            document.paragraph(format!("CPUs {} and {} hand flags to each other; {samples} samples", pair.a, pair.b));
         }
         left_out(&plan.left_out, &mut document);
     }

@@ -21,8 +21,6 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
     for left in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
-    // Twice what is needed, since calibration takes what lasts half as long.
-    let least = Nanos(plan.sample_least_ns.max(2 * spans::CLOCK_STEPS * context.clock_step.0));
     for (index, pair) in plan.pairs.iter().enumerate() {
         if let Some(reason) = context.stop_reason() {
             let what = format!("latency of {} of {} pairs", plan.pairs.len() - index, plan.pairs.len());
@@ -33,7 +31,7 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
             (context.outcome)(Outcome::Starting(what))?;
         }
         for &protocol in &plan.protocols {
-            match measure(plan, pair, protocol, least, context) {
+            match measure(pair, protocol, (plan.samples, plan.sample_least_ns), context) {
                 Ok(None) => {}
                 Ok(Some(line)) => (context.outcome)(Outcome::Measured(Box::new(Line::CoreLatency(line))))?,
                 Err(error) => (context.outcome)(Outcome::Failed(error))?,
@@ -43,17 +41,19 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-fn measure(
-    plan: &Plan,
+/// Measures one pair: this many samples of at least so many nanoseconds. `None` when nothing is to be timed.
+pub(super) fn measure(
     pair: &Pair,
     protocol: Protocol,
-    least: Nanos,
+    (samples, sample_least_ns): (u32, u64),
     context: &Context<'_>,
 ) -> Result<Option<CoreLatencyStep>> {
+    // Twice what is needed, since calibration takes what lasts half as long.
+    let least = Nanos(sample_least_ns.max(2 * spans::CLOCK_STEPS * context.clock_step.0));
     // A fresh page for each pair: where the line lives matters, and the first thread touches it.
     let words = Words::reserve(Bytes(4096))?;
     let cpus = [pair.a, pair.b];
-    let samples = if context.verify { 0 } else { plan.samples };
+    let samples = if context.verify { 0 } else { samples };
     let stop = context.stop;
     let outcome =
         team::run(&cpus, context.clock, |mut seat| thread(&mut seat, &words, protocol, samples, least, stop))?;

@@ -9,6 +9,7 @@ pub mod decode;
 pub mod latency;
 pub mod overhead;
 pub mod peer;
+pub mod reference;
 mod spans;
 pub mod stream;
 pub mod team;
@@ -21,6 +22,7 @@ use crate::plan::Suite;
 use crate::record::Line;
 use crate::units::Nanos;
 use clock::Clock;
+use reference::Reference;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Something that came of a plan.
@@ -61,20 +63,25 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     if let Some(cpu) = suite.cpus.first() {
         overhead::run(*cpu, precision, context)?;
     }
+    let mut reference = Reference::prepare(suite.reference.as_ref(), isa, context)?;
     if let Some(plan) = &suite.latency {
+        reference.take(context)?;
         latency::run(plan, context)?;
     }
     if let Some(plan) = &suite.barrier {
+        reference.take(context)?;
         barrier::run(plan, context)?;
     }
     if let Some(plan) = &suite.stream {
-        stream::run(plan, isa, context)?;
+        reference.take(context)?;
+        stream::run(plan, isa, &mut reference, context)?;
     }
     if let Some(plan) = &suite.experts {
+        reference.take(context)?;
         let part = if context.verify { decode::verify } else { decode::run };
         part(plan, isa, context)?;
     }
-    Ok(())
+    reference.take(context)
 }
 
 /// When to stop before the plan's end.

@@ -1,6 +1,7 @@
 //! Bandwidth: all kernels of a group in turn, sample by sample, on each thread set; then the column.
 
 use super::clock::Clock;
+use super::reference::Reference;
 use super::spans::{self, Sample};
 use super::team::{self, Seat, TeamOutcome};
 use super::{Context, Outcome, Stop, calibrate};
@@ -23,11 +24,11 @@ const PAGES_THERE: f64 = 0.99;
 /// A pass of this many bytes by one thread lasts a sample on any core: no core of 2026 moves 500 GB/s.
 const SURELY_LONG: u64 = 500_000_000;
 
-/// Measures a bandwidth plan.
+/// Measures a bandwidth plan, and now and then a reference step.
 ///
 /// # Errors
 /// Only when an outcome cannot be handed over; what fails inside is an [`Outcome::Failed`].
-pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
+pub fn run(plan: &Plan, isa: &IsaSet, reference: &mut Reference<'_>, context: &mut Context<'_>) -> Result<()> {
     for left in &plan.left_out {
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
@@ -52,6 +53,7 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
             }
             (context.outcome)(outcome)?;
         }
+        reference.take_if_due(context)?;
     }
     match (&plan.column, best) {
         (Some(rule), Some((_, group, kernel))) => column(plan, rule, group, kernel, context),

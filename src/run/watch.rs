@@ -16,6 +16,12 @@ const TICK_NS: f64 = 1e7;
 const DETOUR_SHARE: f64 = 0.1;
 const STEAL_SHARE: f64 = 0.02;
 const OFF_CPU_SHARE: f64 = 0.02;
+/// Small pages that the kernel may move, join or merge during a step without a mark: 4 MiB of 4 KiB pages, below a hundredth
+/// of the arrays of any step beyond the caches of a server. A guess.
+const PAGES_MOVED: u64 = 1024;
+/// Small pages in a huge one, with 4 KiB and 2 MiB.
+const PAGES_IN_HUGE: u64 = 512;
+
 /// Reads the clock for a while and collects the gaps.
 pub fn detours(clock: Clock) -> Detours {
     let start = clock.now();
@@ -58,6 +64,13 @@ pub fn caveats(disturbance: &Disturbance, cpus: &[CpuId], elapsed: Nanos) -> Vec
         let longest_ns = disturbance.detours.iter().map(|detours| detours.longest_ns).max().unwrap_or(0);
         caveats.push(Caveat::Detours { share, longest_ns });
     }
+    let migrated = counters.numa_pages_migrated.unwrap_or(0);
+    let collapsed = counters.thp_collapsed.unwrap_or(0);
+    let merged = counters.ksm_pages_sharing.unwrap_or(0).saturating_add(counters.ksm_copied.unwrap_or(0));
+    let moved = collapsed.saturating_mul(PAGES_IN_HUGE).saturating_add(migrated).saturating_add(merged);
+    if moved > PAGES_MOVED {
+        caveats.push(Caveat::PagesMoved { migrated, collapsed, merged });
+    }
     // A thread that sleeps by itself is off its CPU without being disturbed.
     let slept = disturbance.voluntary_switches.is_none_or(|switches| switches > 2 * cpus.len() as u64);
     let share = disturbance.off_cpu_ns as f64 / elapsed.0.max(1) as f64;
@@ -90,6 +103,19 @@ mod tests {
         let stolen = Counters { steal_ticks: Some(21), ..Counters::default() };
         let noisy = Disturbance { counters: stolen, ..calm() };
         assert!(matches!(caveats(&noisy, &cpus, second)[..], [Caveat::Stolen { share }] if (share - 0.1).abs() < 1e-9));
+
+        let some = |pages, huge, merged| {
+            let counters = Counters {
+                numa_pages_migrated: Some(pages),
+                thp_collapsed: Some(huge),
+                ksm_pages_sharing: Some(merged),
+                ..Counters::default()
+            };
+            caveats(&Disturbance { counters, ..calm() }, &cpus, second)
+        };
+        assert_eq!(some(500, 1, 12), []);
+        assert_eq!(some(0, 3, 0), [Caveat::PagesMoved { migrated: 0, collapsed: 3, merged: 0 }]);
+        assert_eq!(some(1000, 0, 25), [Caveat::PagesMoved { migrated: 1000, collapsed: 0, merged: 25 }]);
 
         let noisy = Disturbance { involuntary_switches: 100, off_cpu_ns: 30_000_000, ..calm() };
         assert!(matches!(caveats(&noisy, &cpus, second)[..], [Caveat::Preempted { switches: 100, .. }]));

@@ -18,13 +18,13 @@ const ARRAY_LEAST: u64 = 32 << 20;
 const ARRAY_LABELLED: u64 = 2 << 20;
 
 /// The size of the arrays and what it rests on.
-pub(super) struct Arrays {
+pub(in crate::plan) struct Arrays {
     /// Bytes of each array.
-    pub(super) bytes: Bytes,
+    pub(in crate::plan) bytes: Bytes,
     /// The last-level caches that it has to exceed.
-    pub(super) cache: Bytes,
+    pub(in crate::plan) cache: Bytes,
     /// What taints it.
-    pub(super) caveats: Vec<Caveat>,
+    pub(in crate::plan) caveats: Vec<Caveat>,
 }
 
 /// The least array whose passes the caches of these CPUs cannot hold, those caches, and a caveat if they are a guess.
@@ -47,7 +47,7 @@ pub(super) fn most(machine: &Machine, nodes: &NodeSet, arrays: u64, pages: Optio
 ///
 /// # Errors
 /// When what was asked for, or anything at all, does not fit into memory.
-pub(super) fn arrays(
+pub(in crate::plan) fn arrays(
     machine: &Machine,
     name: &str,
     (cpus, nodes): (&CpuSet, &NodeSet),
