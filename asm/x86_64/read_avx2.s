@@ -6,7 +6,7 @@
 # Operands     a: aligned to 64 bytes, `bytes` long
 #              dst (rdi) and src_b (rdx) never touched
 # Granularity  one 64-byte line: `bytes` is a multiple of 64, 0 included; main loop of 256 bytes, then line by line
-# Clobbers     rax, r8, r9, r10, ymm0-ymm7, flags; no stack, no callee-saved register
+# Clobbers     rax, rcx, r8, r9, r10, ymm0-ymm7, flags; no stack, no callee-saved register
 # Leaves       upper register halves zero (vzeroupper), direction flag and the control bits of MXCSR as they were
 # Fence        none: it stores nothing
 # Prefetch     none in software: the hardware prefetchers follow ascending streams

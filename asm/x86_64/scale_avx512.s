@@ -5,12 +5,15 @@
 #
 # Operands     dst and a: aligned to 64 bytes, `bytes` long, not overlapping
 #              src_b (rdx) never touched
-# Granularity  one 64-byte line: `bytes` is a multiple of 64, 0 included; main loop of 512 bytes, then line by line
-# Clobbers     rax, r8, r9, zmm0-zmm1, flags; no stack, no callee-saved register
+# Granularity  one 64-byte line: `bytes` is a multiple of 64, 0 included; blocks of 16 KiB in a main loop of 512 bytes,
+#              then 512 bytes in a row, then line by line
+# Clobbers     rax, r8, r9, r10, r11, zmm0-zmm1, flags; no stack, no callee-saved register
 # Leaves       upper register halves zero (vzeroupper), direction flag and the control bits of MXCSR as they were
 # Fence        none: ordinary stores are ordered
 # Prefetch     none in software: the hardware prefetchers follow ascending streams
-# Why so       line by line, as in the AVX2 kernel, where that was measured; here it was not
+# Why so       two lines from each of four neighbouring pages a turn: hardware prefetchers work inside a page, and four of
+#              them are under way at a time. Against a plain ascending loop it reached 1.06 with 1 thread and 1.06 with 2
+#              (arrays of 1 GiB a thread, 4 KiB pages, Xeon guest with 480 MiB of L3, medians of 7 interleaved rounds)
 # Constant     3.0, built from an immediate: no data section to place or to relocate
 
     .pushsection .text.scale_avx512,"ax",@progbits
@@ -25,13 +28,44 @@ scale_avx512:
     vmovq xmm0, rax
     vbroadcastsd zmm0, xmm0
     mov r9, rcx
-    and r9, -512                   # what the main loop covers
+    and r9, -16384                 # what whole blocks cover
+    mov r10, rcx
+    and r10, -512                  # and with them the turns in a row
 .Lscale_avx512_pass:
     xor eax, eax
     test r9, r9
-    jz .Lscale_avx512_rest
+    jz .Lscale_avx512_turns
+.Lscale_avx512_block:
+    lea r11, [rax + 4096]
     .p2align 5
 .Lscale_avx512_step:
+    vmulpd zmm1, zmm0, [rsi + rax]
+    vmovapd [rdi + rax], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 64]
+    vmovapd [rdi + rax + 64], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 4096]
+    vmovapd [rdi + rax + 4096], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 4160]
+    vmovapd [rdi + rax + 4160], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 8192]
+    vmovapd [rdi + rax + 8192], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 8256]
+    vmovapd [rdi + rax + 8256], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 12288]
+    vmovapd [rdi + rax + 12288], zmm1
+    vmulpd zmm1, zmm0, [rsi + rax + 12352]
+    vmovapd [rdi + rax + 12352], zmm1
+    add rax, 128
+    cmp rax, r11
+    jb .Lscale_avx512_step
+    add rax, 12288
+    cmp rax, r9
+    jb .Lscale_avx512_block
+.Lscale_avx512_turns:
+    cmp rax, r10
+    jae .Lscale_avx512_rest
+    .p2align 5
+.Lscale_avx512_turn:
     vmulpd zmm1, zmm0, [rsi + rax]
     vmovapd [rdi + rax], zmm1
     vmulpd zmm1, zmm0, [rsi + rax + 64]
@@ -49,8 +83,8 @@ scale_avx512:
     vmulpd zmm1, zmm0, [rsi + rax + 448]
     vmovapd [rdi + rax + 448], zmm1
     add rax, 512
-    cmp rax, r9
-    jb .Lscale_avx512_step
+    cmp rax, r10
+    jb .Lscale_avx512_turn
 .Lscale_avx512_rest:
     cmp rax, rcx
     jae .Lscale_avx512_next

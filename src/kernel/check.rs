@@ -6,8 +6,10 @@ use crate::memory::{Buffer, Line, Pages, fill_words};
 use crate::units::Bytes;
 use std::ops::Range;
 
-/// Nothing, all counts around one and two turns of the longest main loop (8 lines), across one and two pages of 4 KiB.
-const SHORT_LENGTHS: [usize; 20] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 65, 129];
+/// Nothing, all counts around one and two turns of the longest main loop (8 lines), across one and two pages of 4 KiB, and
+/// around one and two blocks (256 lines) of the kernels that take four pages at a time.
+const SHORT_LENGTHS: [usize; 24] =
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 65, 129, 255, 256, 265, 529];
 /// Beyond the second-level cache of most cores, and no multiple of a main loop's turn: 4 MiB and three lines.
 const LONG_LENGTH: usize = (4 << 20) / 64 + 3;
 /// Lines on either side of the destination that must stay as they were.
