@@ -219,7 +219,10 @@ fn stores(record: &Record, document: &mut Document) {
         all => all.join(", "),
     };
     let meaning = match last.ratio {
-        ratio if ratio > 1.6 => "more than reading each written line first explains: look at the caveats",
+        ratio if ratio > 1.6 => {
+            "more than the 1.5 that reading each written line first explains: these threads wait for single lines more than \
+             for the bus"
+        }
         ratio if ratio >= 1.4 => {
             "as if each written line were read first (24 bytes for 16): this CPU allocates on write"
         }
