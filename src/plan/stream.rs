@@ -183,7 +183,8 @@ impl Planner<'_> {
             None => scope.natural_threads(&machine.topology, options.preset == Preset::Quick),
         };
         let everywhere = options.threads.is_some() || options.preset != Preset::Default;
-        for threads in counts {
+        // From the top: many threads touch arrays faster, and fewer take them over where they lie right.
+        for threads in counts.into_iter().rev() {
             let all = everywhere || threads as usize == scope.cores;
             let rows = if all {
                 self.kernels.clone()
@@ -484,7 +485,7 @@ impl Plan {
             let rate = (STREAM * threads).min(STREAM_MOST);
             needs.estimated_s += START_S + held as f64 / TOUCH / threads.min(64.0) + bytes / rate;
         }
-        if let (Some(column), Some(group)) = (&self.column, self.groups.iter().rfind(|group| group.scope == MACHINE)) {
+        if let (Some(column), Some(group)) = (&self.column, self.groups.iter().find(|group| group.scope == MACHINE)) {
             // Two arrays, doubled where memory allows.
             let doubled = Bytes(group.array_bytes.0.saturating_mul(2));
             let held = 2 * column.most_bytes.map_or(doubled, |most| most.min(doubled)).0.min(u64::MAX / 2);

@@ -254,7 +254,8 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
                 // It ran once and fails now: what it would say next is worth nothing.
                 Err(error) => return (context.outcome)(Outcome::Failed(error)),
             }
-            for outcome in stream::whole(&plan.stream, group, &kernels, context) {
+            // Its arrays go before the program runs again: both may not fit.
+            for outcome in stream::whole(&mut None, &plan.stream, group, &kernels, context) {
                 (context.outcome)(outcome)?;
             }
         }

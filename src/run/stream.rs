@@ -13,7 +13,7 @@ use crate::memory::{Buffer, Line, Pages, PagesByNode, Policy, fill_words};
 use crate::plan::stream::{COLUMN, Column, Group, MACHINE, Plan};
 use crate::record::{Line as RecordLine, Step, StreamStep};
 use crate::stats;
-use crate::units::{Bytes, BytesPerSecond, Nanos, NodeId, Threads};
+use crate::units::{Bytes, BytesPerSecond, Nanos, NodeId, NodeSet, Threads};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -33,6 +33,7 @@ pub fn run(plan: &Plan, isa: &IsaSet, reference: &mut Reference<'_>, context: &m
         (context.outcome)(Outcome::LeftOut(left.clone()))?;
     }
     let checked = checked(plan, isa, context)?;
+    let mut held = None;
     // The best copy of the sweep, for the column.
     let mut best: Option<(BytesPerSecond, &Group, Kernel)> = None;
     for group in &plan.groups {
@@ -41,7 +42,7 @@ pub fn run(plan: &Plan, isa: &IsaSet, reference: &mut Reference<'_>, context: &m
             continue;
         }
         (context.outcome)(Outcome::Starting(what))?;
-        for outcome in whole(plan, group, &checked, context) {
+        for outcome in whole(&mut held, plan, group, &checked, context) {
             if let Outcome::Measured(line) = &outcome
                 && let RecordLine::Stream(step) = &**line
                 && let (MACHINE, "copy", Some(rate)) =
@@ -55,6 +56,7 @@ pub fn run(plan: &Plan, isa: &IsaSet, reference: &mut Reference<'_>, context: &m
         }
         reference.take_if_due(context)?;
     }
+    drop(held);
     match (&plan.column, best) {
         (Some(rule), Some((_, group, kernel))) => column(plan, rule, group, kernel, context),
         _ => Ok(()),
@@ -85,12 +87,18 @@ pub(super) fn checked(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> R
 }
 
 /// The group's rows among `checked`, each over all of the group's arrays.
-pub(super) fn whole(plan: &Plan, group: &Group, checked: &[Kernel], context: &Context<'_>) -> Vec<Outcome> {
+pub(super) fn whole(
+    held: &mut Option<Arrays>,
+    plan: &Plan,
+    group: &Group,
+    checked: &[Kernel],
+    context: &Context<'_>,
+) -> Vec<Outcome> {
     let find = |row: &&'static Row| checked.iter().find(|kernel| kernel.row().name == row.name);
     let entries: Vec<Entry> =
         group.kernels.iter().filter_map(find).map(|kernel| Entry { kernel: *kernel, share: 1 }).collect();
     let work = Work { entries: &entries, samples: group.samples, batches: 1, enough: &|_| true };
-    measure(plan, group, &work, context)
+    measure(held, plan, group, &work, context)
 }
 
 /// The column: the sweep's best copy again, over its arrays and over twice as large ones in turn, and over larger ones still
@@ -126,7 +134,7 @@ fn column(plan: &Plan, rule: &Column, group: &Group, kernel: Kernel, context: &m
         };
         let work = Work { entries: &entries, samples: rule.samples, batches: rule.batches, enough: &same };
         let mut rates = Vec::new();
-        for outcome in measure(plan, &largest, &work, context) {
+        for outcome in measure(&mut None, plan, &largest, &work, context) {
             if let Outcome::Measured(line) = &outcome
                 && let RecordLine::Stream(step) = &**line
             {
@@ -192,29 +200,82 @@ struct Samples {
     wrong: Vec<Option<String>>,
 }
 
-/// Measures one group; what goes wrong is an outcome too.
-fn measure(plan: &Plan, group: &Group, work: &Work<'_>, context: &Context<'_>) -> Vec<Outcome> {
-    try_measure(plan, group, work, context).unwrap_or_else(|error| vec![Outcome::Failed(error)])
+/// The arrays of a group. The next one takes them over where their pages would lie on the same node anyway: touching them
+/// is much of the time on a guest.
+pub(super) struct Arrays {
+    bytes: Bytes,
+    memory_nodes: NodeSet,
+    /// How many source arrays there are, and whether there is one to write.
+    uses: (u64, bool),
+    dst: Buffer,
+    a: Buffer,
+    b: Buffer,
+    bind_caveat: Option<Caveat>,
 }
 
-fn try_measure(plan: &Plan, group: &Group, work: &Work<'_>, context: &Context<'_>) -> Result<Vec<Outcome>> {
-    let mut bind_caveats = Vec::new();
-    let mut reserve = |used: bool| -> Result<Buffer> {
-        // What no kernel uses is a placeholder and takes no pages of a special kind.
-        let (bytes, pages) = if used { (group.array_bytes, plan.pages) } else { (Bytes(Line::BYTES), Pages::Default) };
-        let buffer = Buffer::reserve(bytes, pages)?;
-        if group.placement != Policy::FirstTouch
-            && let Err(error) = buffer.bind(&group.placement)
-        {
-            bind_caveats.push(Caveat::PlacementUnverified { reason: error.to_string() });
+impl Arrays {
+    /// Makes `held` fit for this group.
+    fn ready<'a>(held: &'a mut Option<Arrays>, plan: &Plan, group: &Group, work: &Work<'_>) -> Result<&'a mut Arrays> {
+        let operations = || work.entries.iter().map(|entry| entry.kernel.row().operation);
+        let sources = operations().map(Operation::sources).max().unwrap_or(0);
+        let writes = operations().any(|operation| operation.arrays_written() > 0);
+        let fits = |held: &Arrays| {
+            let one_node = group.memory_nodes.len() <= 1 && held.memory_nodes == group.memory_nodes;
+            one_node && held.bytes == group.array_bytes && held.uses.0 >= sources && (held.uses.1 || !writes)
+        };
+        if !held.as_ref().is_some_and(fits) {
+            // The old ones go first: both may not fit.
+            *held = None;
         }
-        Ok(buffer)
-    };
-    let uses = |arrays: u64| work.entries.iter().any(|entry| entry.kernel.row().operation.sources() >= arrays);
-    let writes = work.entries.iter().any(|entry| entry.kernel.row().operation.arrays_written() > 0);
-    let (mut dst, mut a, mut b) = (reserve(writes)?, reserve(uses(1))?, reserve(uses(2))?);
-    bind_caveats.truncate(1);
+        if let Some(arrays) = held {
+            return Ok(arrays);
+        }
+        let mut bind_caveat = None;
+        let mut reserve = |used: bool| -> Result<Buffer> {
+            // What no kernel uses is a placeholder and takes no pages of a special kind.
+            let (bytes, pages) =
+                if used { (group.array_bytes, plan.pages) } else { (Bytes(Line::BYTES), Pages::Default) };
+            let buffer = Buffer::reserve(bytes, pages)?;
+            if group.placement != Policy::FirstTouch
+                && let Err(error) = buffer.bind(&group.placement)
+            {
+                bind_caveat = Some(Caveat::PlacementUnverified { reason: error.to_string() });
+            }
+            Ok(buffer)
+        };
+        let (dst, a, b) = (reserve(writes)?, reserve(sources > 0)?, reserve(sources > 1)?);
+        let memory_nodes = group.memory_nodes.clone();
+        Ok(held.insert(Arrays {
+            bytes: group.array_bytes,
+            memory_nodes,
+            uses: (sources, writes),
+            dst,
+            a,
+            b,
+            bind_caveat,
+        }))
+    }
+}
 
+/// Measures one group; what goes wrong is an outcome too.
+fn measure(
+    held: &mut Option<Arrays>,
+    plan: &Plan,
+    group: &Group,
+    work: &Work<'_>,
+    context: &Context<'_>,
+) -> Vec<Outcome> {
+    try_measure(held, plan, group, work, context).unwrap_or_else(|error| vec![Outcome::Failed(error)])
+}
+
+fn try_measure(
+    held: &mut Option<Arrays>,
+    plan: &Plan,
+    group: &Group,
+    work: &Work<'_>,
+    context: &Context<'_>,
+) -> Result<Vec<Outcome>> {
+    let Arrays { dst, a, b, bind_caveat, .. } = Arrays::ready(held, plan, group, work)?;
     let threads = group.cpus.len();
     let lines = (group.array_bytes.0 / Line::BYTES) as usize;
     let cut = |thread: usize| lines * thread / threads;
@@ -249,10 +310,10 @@ fn try_measure(plan: &Plan, group: &Group, work: &Work<'_>, context: &Context<'_
     let taken_with = TeamOutcome {
         results: outcome.results.into_iter().flatten().collect::<Vec<Samples>>(),
         disturbance: outcome.disturbance,
-        caveats: bind_caveats.into_iter().chain(outcome.caveats).collect(),
+        caveats: bind_caveat.iter().cloned().chain(outcome.caveats).collect(),
     };
 
-    let placement = verify_placement(group, [&dst, &a, &b], cut);
+    let placement = verify_placement(group, [dst, a, b], cut);
     let step = |(index, entry): (usize, &Entry)| {
         if let Some(wrong) = taken_with.results.iter().find_map(|result| result.wrong[index].as_ref()) {
             return Some(Outcome::Failed(Error::refused(
