@@ -291,6 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_is_moved_while_it_works_is_a_caveat() {
+        // What the kernel does to the threads of a CPU that goes offline.
+        let cpus: Vec<CpuId> = crate::machine::current_affinity().iter().take(2).collect();
+        let [asked, other] = cpus[..] else { return };
+        let outcome = run(&[asked], Clock::start(), |_| drop(affinity::pin(other))).unwrap();
+        let moved = Caveat::PinNotHonoured { asked, got: std::iter::once(other).collect() };
+        assert!(outcome.caveats.contains(&moved), "{:?}", outcome.caveats);
+    }
+
+    #[test]
     fn a_cpu_that_does_not_exist_is_a_caveat() {
         let outcome = run(&[CpuId(5000)], Clock::start(), |_| ()).unwrap();
         assert!(matches!(outcome.caveats[0], Caveat::PinNotHonoured { asked: CpuId(5000), .. }));
