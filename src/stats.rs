@@ -259,5 +259,8 @@ mod tests {
         let (low, high) = two_levels(&hidden).unwrap();
         assert!((low - 43.0).abs() < 1.0 && (high - 77.0).abs() < 2.0);
         assert_eq!(two_levels(&[1.0, 2.0]), None);
+        // 15 % apart make two levels, 12 % do not.
+        let apart = |gap: f64| -> Vec<f64> { (0..40).map(|i| if i % 2 == 0 { 100.0 } else { 100.0 * gap }).collect() };
+        assert_eq!((two_levels(&apart(1.12)), two_levels(&apart(1.18)).is_some()), (None, true));
     }
 }

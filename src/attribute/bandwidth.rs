@@ -1,6 +1,7 @@
 //! What the bandwidth steps of a record say together: the column, the scaling with threads, what ordinary stores cost, and
 //! each node's memory from each node's cores.
 
+use crate::caveat::Caveat;
 use crate::plan::stream::{ARRAY_PER_CACHE, COLUMN, Column as Rule, MACHINE};
 use crate::plan::validate::VALIDATE;
 use crate::record::{Line, Record, StreamStep};
@@ -18,16 +19,24 @@ pub fn streams(record: &Record) -> impl Iterator<Item = &StreamStep> {
 
 /// Steps of the thread sweep with their best rate (counted bytes per second).
 pub fn sweep(record: &Record) -> impl Iterator<Item = (&StreamStep, f64)> {
-    streams(record)
-        .filter(|step| step.scope == MACHINE)
-        .filter_map(|step| Some((step, step.summary.best_bytes_per_s?.0)))
+    streams(record).filter(|step| step.scope == MACHINE).filter_map(|step| Some((step, rate(step)?)))
+}
+
+/// The best rate of a step that has one; an edited record may hold anything.
+fn rate(step: &StreamStep) -> Option<f64> {
+    step.summary.best_bytes_per_s.map(|rate| rate.0).filter(|rate| rate.is_finite() && *rate > 0.0)
+}
+
+/// The sweep without what the caches may have served.
+pub fn memory_sweep(record: &Record) -> impl Iterator<Item = (&StreamStep, f64)> {
+    sweep(record).filter(|(step, _)| is_memory(step))
 }
 
 /// The bandwidth column: the best copy of the sweep, over arrays that doubling does not change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Counted bytes per second; `None` when doubled arrays gave another number, so that it is no memory bandwidth.
-    pub bytes_per_s: Option<f64>,
+    /// Counted bytes per second of its row: the column only where doubling confirmed it.
+    pub rate: f64,
     /// The row that gave it.
     pub kernel: String,
     /// The thread count that gave it.
@@ -40,6 +49,8 @@ pub struct Column {
     pub cpu_nodes: NodeSet,
     /// What doubling the arrays did to it.
     pub doubling: Doubling,
+    /// What taints the steps that it rests on.
+    pub caveats: Vec<Caveat>,
 }
 
 /// The best copy over arrays twice as large.
@@ -53,38 +64,65 @@ pub enum Doubling {
     NotMeasured,
 }
 
-/// The column of a record, if its sweep has a copy over arrays that count as memory.
-pub fn column(record: &Record) -> Option<Column> {
-    let make = |step: &StreamStep, bytes_per_s: f64, doubling: Doubling| Column {
-        bytes_per_s: (!matches!(doubling, Doubling::Differs(_))).then_some(bytes_per_s),
-        kernel: step.kernel.clone(),
-        threads: step.step.threads,
-        array_bytes: step.array_bytes,
-        cache_bytes: step.cache_bytes,
-        cpu_nodes: step.cpu_nodes.clone(),
-        doubling,
-    };
-    let rate = |step: &StreamStep| step.summary.best_bytes_per_s.map(|rate| rate.0);
-    // Its own steps come in pairs: some size and about twice that.
-    let own: Vec<(&StreamStep, f64)> =
-        streams(record).filter(|step| step.scope == COLUMN).filter_map(|step| Some((step, rate(step)?))).collect();
-    let mut last = None;
-    for pair in own.chunks(2) {
-        let [(step, half), (_, whole)] = pair[..] else {
-            let alone = pair.first().filter(|_| last.is_none());
-            last = last.or(alone.map(|(step, rate)| make(step, *rate, Doubling::NotMeasured)));
-            continue;
-        };
-        let change = whole / half - 1.0;
-        if stats::same_level(half, whole, Rule::TOLERANCE) {
-            return Some(make(step, half, Doubling::Confirmed(change)));
+impl Column {
+    fn new(step: &StreamStep, rate: f64, doubling: Doubling) -> Column {
+        Column {
+            rate,
+            kernel: step.kernel.clone(),
+            threads: step.step.threads,
+            array_bytes: step.array_bytes,
+            cache_bytes: step.cache_bytes,
+            cpu_nodes: step.cpu_nodes.clone(),
+            doubling,
+            caveats: step.step.caveats.clone(),
         }
-        last = Some(make(step, half, Doubling::Differs(change)));
     }
-    let large = |step: &StreamStep| step.array_bytes.0 / ARRAY_PER_CACHE >= step.cache_bytes.0;
+
+    /// The column; `None` while nothing confirms that it is memory bandwidth.
+    pub fn bytes_per_s(&self) -> Option<f64> {
+        matches!(self.doubling, Doubling::Confirmed(_)).then_some(self.rate)
+    }
+}
+
+/// Whether these numbers are of memory, as far as is known.
+fn is_memory(step: &StreamStep) -> bool {
+    let cached = |caveat: &Caveat| matches!(caveat, Caveat::CannotBeDram { .. } | Caveat::CacheResident { .. });
+    step.array_bytes.0 / ARRAY_PER_CACHE >= step.cache_bytes.0 && !step.step.caveats.iter().any(cached)
+}
+
+/// The column of a record, confirmed or not, if its sweep has a copy over arrays that count as memory.
+pub fn column(record: &Record) -> Option<Column> {
+    let cut_short = |step: &StreamStep| step.step.caveats.iter().any(|it| matches!(it, Caveat::CutShort { .. }));
+    // Its own steps come in pairs: some size and about twice that.
+    let own: Vec<(&StreamStep, f64)> = streams(record)
+        .filter(|step| step.scope == COLUMN && is_memory(step))
+        .filter_map(|step| Some((step, rate(step)?)))
+        .collect();
+    let mut last = None;
+    for pair in own.windows(2) {
+        let [(half, half_rate), (whole, whole_rate)] = pair else { continue };
+        let factor = whole.array_bytes.0 as f64 / half.array_bytes.0.max(1) as f64;
+        let same_threads = half.kernel == whole.kernel && half.step.cpus == whole.step.cpus;
+        if !same_threads || !(1.9..2.1).contains(&factor) || cut_short(half) || cut_short(whole) {
+            continue;
+        }
+        let change = whole_rate / half_rate - 1.0;
+        let confirmed = stats::same_level(*half_rate, *whole_rate, Rule::TOLERANCE);
+        let doubling = if confirmed { Doubling::Confirmed(change) } else { Doubling::Differs(change) };
+        let mut column = Column::new(half, *half_rate, doubling);
+        for caveat in &whole.step.caveats {
+            if !column.caveats.contains(caveat) {
+                column.caveats.push(caveat.clone());
+            }
+        }
+        if confirmed {
+            return Some(column);
+        }
+        last = Some(column);
+    }
     last.or_else(|| {
-        let copies = sweep(record).filter(|(step, _)| step.operation == "copy" && large(step));
-        best(copies).map(|(step, rate)| make(step, rate, Doubling::NotMeasured))
+        let copies = sweep(record).filter(|(step, _)| step.operation == "copy" && is_memory(step));
+        best(copies).map(|(step, rate)| Column::new(step, rate, Doubling::NotMeasured))
     })
 }
 
@@ -98,7 +136,7 @@ pub fn best<'a>(steps: impl Iterator<Item = (&'a StreamStep, f64)>) -> Option<(&
 pub struct Scaling {
     /// The fastest thread count and its rate.
     pub peak: (u32, f64),
-    /// The least thread count from which the rate is 95 % of the peak or more.
+    /// The least thread count that reaches 95 % of the peak.
     pub knee: u32,
     /// The largest thread count and its rate.
     pub most: (u32, f64),
@@ -123,7 +161,7 @@ impl Scaling {
 /// Rates of one row in the sweep by thread count, the best where a count was measured twice.
 pub fn by_threads(record: &Record, wanted: impl Fn(&StreamStep) -> bool) -> BTreeMap<u32, f64> {
     let mut points = BTreeMap::new();
-    for (step, rate) in sweep(record).filter(|(step, _)| wanted(step)) {
+    for (step, rate) in memory_sweep(record).filter(|(step, _)| wanted(step)) {
         let point = points.entry(step.step.threads).or_insert(rate);
         *point = point.max(rate);
     }
@@ -171,7 +209,7 @@ pub fn matrices(record: &Record) -> Vec<Matrix> {
     for step in streams(record).filter(|step| step.scope.starts_with("node ")) {
         let (mut from, mut to) = (step.cpu_nodes.iter(), step.memory_nodes.iter());
         let (Some(from), None, Some(to), None) = (from.next(), from.next(), to.next(), to.next()) else { continue };
-        let Some(rate) = step.summary.best_bytes_per_s else { continue };
+        let Some(rate) = rate(step) else { continue };
         if !matches!(step.operation.as_str(), "read" | "copy" | "triad") {
             continue;
         }
@@ -187,10 +225,19 @@ pub fn matrices(record: &Record) -> Vec<Matrix> {
         let matrix = &mut rows[index];
         matrix.from.insert(from);
         matrix.to.insert(to);
-        matrix.cells.entry((from, to)).and_modify(|best| *best = best.max(rate.0)).or_insert(rate.0);
+        matrix.cells.entry((from, to)).and_modify(|best| *best = best.max(rate)).or_insert(rate);
     }
-    // A row that only saw local memory is no matrix.
-    rows.retain(|matrix| matrix.cells.keys().any(|(from, to)| from != to));
+    // A row that only saw local memory is no matrix, and of one operation's rows the fullest counts.
+    let operation = |matrix: &Matrix| matrix.kernel.split('_').next().unwrap_or_default().to_owned();
+    let mut fullest: BTreeMap<String, usize> = BTreeMap::new();
+    for matrix in &rows {
+        let most = fullest.entry(operation(matrix)).or_default();
+        *most = (*most).max(matrix.cells.len());
+    }
+    rows.retain(|matrix| {
+        let crosses = matrix.cells.keys().any(|(from, to)| from != to);
+        crosses && fullest.get(&operation(matrix)) == Some(&matrix.cells.len())
+    });
     rows
 }
 

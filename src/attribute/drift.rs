@@ -92,16 +92,24 @@ impl References {
                 self.disturbed += 1;
                 return;
             }
+            let times = stats::unit_times(step);
+            let counted = *what == Repeated::PairLatency || counted_bytes.is_some_and(|bytes| bytes.0 > 0);
+            if times.is_empty() || times.contains(&0.0) || !counted {
+                // Nothing that can be: an edited record.
+                continue;
+            }
             match what {
                 Repeated::Read => {
-                    taken.read = stats::unit_times(step);
+                    taken.read = times;
                     self.threads = step.threads;
                     self.counted_bytes = counted_bytes.unwrap_or_default();
                 }
-                Repeated::PairLatency => taken.pair = stats::unit_times(step),
+                Repeated::PairLatency => taken.pair = times,
             }
         }
-        self.taken.push(taken);
+        if !(taken.read.is_empty() && taken.pair.is_empty()) {
+            self.taken.push(taken);
+        }
     }
 
     /// What moved, if anything did.
@@ -164,7 +172,7 @@ impl References {
         let pair = fastest_and_slowest(Taken::pair)
             .map(|(fastest, slowest)| format!("pair latency {} ns", range(nanos(fastest), nanos(slowest))));
         let both: Vec<String> = read.into_iter().chain(pair).collect();
-        let span_s = (last.at_ns - first.at_ns) as f64 / 1e9;
+        let span_s = last.at_ns.saturating_sub(first.at_ns) as f64 / 1e9;
         let near = |what| {
             fastest_and_slowest(what).is_none_or(|(fastest, slowest)| stats::same_level(fastest, slowest, APART))
         };

@@ -211,7 +211,10 @@ impl<'a> Session<'a> {
             end.failures.push(error.to_string());
         }
         // A missing metric is a failure, not a pass.
-        let measured = lines.iter().any(|line| !matches!(line, Line::Overhead(_) | Line::Reference(_)));
+        let measured = lines.iter().any(|line| {
+            let counted = line.step().is_some_and(|step| step.samples_ns.len() > step.warmup_samples as usize);
+            counted && !matches!(line, Line::Overhead(_) | Line::Reference(_))
+        });
         let failed = !end.failures.is_empty() || !(measured || common.verify);
         for (reason, what) in report::by_reason(&end.left_out) {
             progress.say(&format!("not measured ({reason}): {}", what.join(", ")));

@@ -502,6 +502,12 @@ mod tests {
             );
             let legacy = row.isa == Isa::Sse2;
             assert_eq!(count("vmovnt") + count("movnt") > 0, row.store == Some(NonTemporal), "{name}");
+            let operands =
+                |line: &&&str| line.split_once(' ').is_some_and(|(_, operands)| operands.starts_with("[rdi"));
+            let stores = code.iter().filter(operands);
+            let past = stores.clone().filter(|line| line.starts_with("vmovnt") || line.starts_with("movnt")).count();
+            let all = if row.store == Some(NonTemporal) { stores.count() } else { 0 };
+            assert_eq!(past, all, "{name}: every store goes past the caches, or none");
             assert_eq!(count("sfence"), usize::from(row.fence == Some("sfence")), "{name}");
             assert_eq!((count("ret"), count("vzeroupper")), (1, usize::from(!legacy)), "{name}");
             // Mixing the encodings costs a switch between them on some processors.

@@ -17,7 +17,7 @@ pub struct Environment {
     pub memory_limit_bytes: Option<Bytes>,
     /// What the cgroup already uses of that limit.
     pub memory_used_bytes: Option<Bytes>,
-    /// The process's limit on address space (`ulimit -v`).
+    /// Address space that the process may still take: its limit (`ulimit -v`) less what it holds.
     #[serde(default)]
     pub address_space_limit_bytes: Option<Bytes>,
     /// MemAvailable of /proc/meminfo.
@@ -68,7 +68,12 @@ impl Environment {
             memory_limit_bytes: memory.map(|(limit, _)| limit),
             memory_used_bytes: memory.and_then(|(_, used)| used),
             memory_available_bytes: text(root.join("proc/meminfo")).and_then(|text| meminfo(&text, "MemAvailable")),
-            address_space_limit_bytes: text(root.join("proc/self/limits")).and_then(|limits| address_space(&limits)),
+            address_space_limit_bytes: text(root.join("proc/self/limits"))
+                .and_then(|limits| address_space(&limits))
+                .map(|limit| {
+                    let held = text(root.join("proc/self/status")).and_then(|status| meminfo(&status, "VmSize"));
+                    Bytes(limit.0.saturating_sub(held.unwrap_or_default().0))
+                }),
             transparent_huge_pages: text(root.join("sys/kernel/mm/transparent_hugepage/enabled"))
                 .and_then(|text| chosen(&text)),
             free_2m_pages: number(root.join("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")),

@@ -173,7 +173,8 @@ impl Machine {
             let used = environment.memory_used_bytes.unwrap_or_default();
             let left = environment.memory_limit_bytes.map(|limit| limit.0.saturating_sub(used.0));
             let available = environment.memory_available_bytes.map(|bytes| bytes.0);
-            let address_space = environment.address_space_limit_bytes.map(|bytes| bytes.0);
+            let threads = self.allowed_cpus.len() as u64 * THREAD_ADDRESSES;
+            let address_space = environment.address_space_limit_bytes.map(|bytes| bytes.0.saturating_sub(threads));
             left.into_iter().chain(available).chain(address_space).min()?
         } else {
             let sizes = self.topology.nodes.iter().map(|node| node.memory_bytes.map(|bytes| bytes.0));
@@ -182,6 +183,9 @@ impl Machine {
         Some(Bytes(bytes.saturating_sub(reserve(bytes))))
     }
 }
+
+/// Addresses that a thread takes: its stack (2 MiB) and the arena that glibc's malloc reserves for it (64 MiB).
+const THREAD_ADDRESSES: u64 = 66 << 20;
 
 /// What a run leaves of this much memory, a guess: 5 %, but 256 MiB of more than 1 GiB and a quarter of less. Room for the
 /// page tables and for what else runs.
@@ -280,7 +284,8 @@ mod tests {
         machine.environment.memory_limit_bytes = Some(Bytes(1 << 20));
         assert_eq!(machine.usable_memory(), Some(Bytes(0)));
         machine.environment.memory_limit_bytes = None;
-        machine.environment.address_space_limit_bytes = Some(Bytes(400 << 20));
+        // Four threads take 264 MiB of addresses.
+        machine.environment.address_space_limit_bytes = Some(Bytes(664 << 20));
         assert_eq!(machine.usable_memory(), Some(Bytes(300 << 20)));
         machine.environment = Environment::default();
         assert_eq!(machine.usable_memory(), None);

@@ -72,8 +72,8 @@ impl Suite {
         let plan = reference::plan(machine, scope, size, self);
         // The column may grow into all memory there is: two arrays of it share what the reference leaves.
         let held = plan.needs().memory_bytes.0.div_ceil(2);
-        let column = self.stream.as_mut().and_then(|stream| stream.column.as_mut());
-        if let Some(most) = column.and_then(|column| column.most_bytes.as_mut()) {
+        let groups = self.stream.iter_mut().flat_map(|stream| &mut stream.groups);
+        for most in groups.filter_map(|group| group.most_bytes.as_mut()) {
             most.0 = most.0.saturating_sub(held);
         }
         self.reference = Some(plan);

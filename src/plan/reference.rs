@@ -79,7 +79,8 @@ fn read(machine: &Machine, scope: &Scope, size: Option<Bytes>, suite: &Suite) ->
     let cpus = scope.cpus[..scope.cores].to_vec();
     let nodes: NodeSet = cpus.iter().filter_map(|cpu| machine.topology.pu(*cpu)?.node).collect();
     let options = stream::Options { size, ..stream::Options::default() };
-    let place = (&cpus.iter().copied().collect(), &nodes);
+    let set = cpus.iter().copied().collect();
+    let place = sizes::Place { cpus: &set, nodes: &nodes, touched_by: Some(&cpus) };
     let arrays = sizes::arrays(machine, "reference steps", place, 1, &options).map_err(|error| error.to_string())?;
     // The array is there all the time, so it must fit beside whatever else is. How it is spread over nodes is up to the
     // system; each of them shall have room for all of it.
@@ -171,7 +172,7 @@ mod tests {
         let array = with.reference.as_ref().unwrap().needs().memory_bytes;
         let largest = with.stream.as_ref().unwrap().needs().memory_bytes;
         assert!(with.needs().memory_bytes.0 >= array.0 + largest.0);
-        let most = with.stream.as_ref().unwrap().column.as_ref().unwrap().most_bytes.unwrap();
+        let most = with.stream.as_ref().unwrap().groups[0].most_bytes.unwrap();
         assert!(most.0 * 2 + array.0 <= 40_000_000_000, "what a column may grow to leaves room");
 
         // Memory for three arrays, and not for a fourth: latency alone is repeated.

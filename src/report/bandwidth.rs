@@ -2,7 +2,7 @@
 
 use super::{Document, Table};
 use crate::attribute::bandwidth::{
-    Column, Doubling, Matrix, Scaling, by_threads, column, matrices, store_ratios, streams, sweep,
+    Column, Doubling, Matrix, Scaling, by_threads, column, matrices, memory_sweep, store_ratios, streams, sweep,
 };
 use crate::kernel::Kernel;
 use crate::plan::stream::MACHINE;
@@ -190,7 +190,7 @@ fn document_scaling(what: &str, points: &BTreeMap<u32, f64>, document: &mut Docu
     let below = (1.0 - most.1 / peak.1) * 100.0;
     let end = if most.0 == peak.0 { String::new() } else { format!("; {} are {below:.0} % below it", Threads(most.0)) };
     document.paragraph(format!(
-        "{what}: {:.0} % of the peak of {} ({}) from {}{end}.",
+        "{what}: {:.0} % of the peak of {} ({}) is reached with {}{end}.",
         Scaling::KNEE * 100.0,
         BytesPerSecond(peak.1),
         Threads(peak.0),
@@ -202,7 +202,8 @@ fn document_scaling(what: &str, points: &BTreeMap<u32, f64>, document: &mut Docu
 fn share_of_peak(rate: f64, record: &Record) -> Option<String> {
     let header = &record.header;
     let (peak, whose) = match header.peak_bytes_per_s {
-        Some(peak) => (peak, "the theoretical peak"),
+        Some(peak) if peak.is_finite() && peak > 0.0 => (peak, "the theoretical peak"),
+        Some(_) => return None,
         // An upper bound: two modules may share a channel.
         None => (header.environment.dimms.as_ref()?.peak_bytes_per_s?, "what the memory modules could at most"),
     };
@@ -218,22 +219,12 @@ fn stores(record: &Record, document: &mut Document) {
         [first, .., last] if listed.len() > COUNTS_MOST => format!("{first} to {last}"),
         all => all.join(", "),
     };
-    let meaning = match last.ratio {
-        ratio if ratio > 1.6 => {
-            "more than the 1.5 that reading each written line first explains: these threads wait for single lines more than \
-             for the bus"
-        }
-        ratio if ratio >= 1.4 => {
-            "as if each written line were read first (24 bytes for 16): this CPU allocates on write"
-        }
-        ratio if ratio > 1.1 => {
-            "between 1 (no line is read before it is written) and 1.5 (each one is): the CPU avoids a part of those reads, or \
-             something else than the bus is the limit as well"
-        }
-        ratio if ratio >= 0.9 => "ordinary stores cost no more: this CPU avoids reading lines that it writes whole",
-        _ => "non-temporal stores are the slower ones here",
-    };
-    document.paragraph(format!("Copy with non-temporal over ordinary stores: {listed}: {meaning}."));
+    let tainted = memory_sweep(record).any(|(step, _)| {
+        step.operation == "copy" && step.step.threads == last.threads && !step.step.caveats.is_empty()
+    });
+    let doubt = if tainted { " (these numbers carry caveats)" } else { "" };
+    document
+        .paragraph(format!("Copy with non-temporal over ordinary stores: {listed}: {}{doubt}.", meaning(last.ratio)));
 }
 
 /// `node` as this machine may call it.
@@ -333,43 +324,89 @@ fn column_sentence(column: &Column, record: &Record) -> String {
     let scope =
         if cpu_nodes.is_empty() { String::new() } else { format!("; cores of {} {cpu_nodes}", node_word(record)) };
     let with = format!("{kernel} with {}", Threads(column.threads));
-    let Some(rate) = column.bytes_per_s else {
-        let Doubling::Differs(change) = column.doubling else { return String::new() };
-        return format!(
-            "Bandwidth column: none. {with} over {why}{scope} changed by {:+.1} % when the arrays were doubled, and no larger \
-             ones fit: some cache is larger than reported, or the machine does not hold still.",
-            change * 100.0
-        );
+    let rate = BytesPerSecond(column.rate);
+    let mut text = match column.doubling {
+        Doubling::Confirmed(change) => {
+            let share = share_of_peak(column.rate, record).map_or(String::new(), |share| format!(", {share}"));
+            format!(
+                "Bandwidth column: {rate}{share}, by {with} (a variant of STREAM copy: the sweep's best, taken again); \
+                 {why}{scope}; doubled arrays change it by {:+.1} %.",
+                change * 100.0
+            )
+        }
+        Doubling::Differs(change) => format!(
+            "Bandwidth column: none. {with} over {why}{scope} gave {rate}, and {:+.1} % over doubled arrays: {}; larger \
+             arrays did not fit or were not finished.",
+            change * 100.0,
+            if change < 0.0 {
+                "some cache is larger than reported, or the machine does not hold still"
+            } else {
+                "the machine does not hold still"
+            }
+        ),
+        Doubling::NotMeasured => format!(
+            "Bandwidth column: none. The best copy is {rate} by {with} over {why}{scope}, but it was not repeated over \
+             doubled arrays, which shows whether some cache is larger than reported."
+        ),
     };
-    let doubling = match column.doubling {
-        Doubling::Confirmed(change) => format!("doubled arrays change it by {:+.1} %", change * 100.0),
-        _ => "not repeated with doubled arrays, so it may be too high where caches are larger than reported".to_owned(),
-    };
-    let share = share_of_peak(rate, record).map_or(String::new(), |share| format!(", {share}"));
-    format!(
-        "Bandwidth column: {}{share}, by {with} (a variant of STREAM copy, best of the sweep); {why}{scope}; {doubling}.",
-        BytesPerSecond(rate)
-    )
+    if !column.caveats.is_empty() {
+        let caveats: Vec<String> = column.caveats.iter().map(ToString::to_string).collect();
+        text.push_str(&format!(" But do not build on it: {}.", caveats.join("; ")));
+    }
+    text
 }
 
-/// Which of the copies a compiled STREAM is likely to show.
+/// The copies beside each other, and what a compiled STREAM is likely to call.
 fn copies_sentence(column: &Column, record: &Record) -> String {
     let at: Vec<(&StreamStep, f64)> =
         sweep(record).filter(|(step, _)| step.operation == "copy" && step.step.threads == column.threads).collect();
     let listed: Vec<String> = at.iter().map(|(step, rate)| format!("{} {}", step.kernel, gb(*rate))).collect();
-    let mut text = format!("Copies with {}: {} GB/s.", Threads(column.threads), listed.join(", "));
-    if let Some((_, libc)) = at.iter().find(|(step, _)| step.kernel == "copy_libc") {
-        let nearest = at
-            .iter()
-            .filter(|(step, _)| step.kernel != "copy_libc")
-            .min_by(|a, b| (a.1 / libc).ln().abs().total_cmp(&(b.1 / libc).ln().abs()));
-        let near = nearest.map_or(String::new(), |(step, rate)| {
-            format!(", {:+.0} % from {}", (libc / rate - 1.0) * 100.0, step.kernel)
-        });
-        text.push_str(&format!(
-            " gcc compiles STREAM's copy loop to a call of memcpy: copy_libc is what a compiled STREAM shows{near}. \
-             `membar validate --stream` compares with yours."
-        ));
+    let mut text = format!("Copies of the sweep with {}: {} GB/s.", Threads(column.threads), listed.join(", "));
+    if at.iter().any(|(step, _)| step.kernel == "copy_libc") {
+        text.push_str(
+            " gcc makes a call of memcpy of STREAM's copy loop, which is what copy_libc does; `membar validate --stream` \
+             compares with the STREAM that you compiled.",
+        );
     }
     text
+}
+
+/// What non-temporal over ordinary copy says.
+fn meaning(ratio: f64) -> &'static str {
+    match ratio {
+        ratio if ratio > 1.6 => {
+            "more than the 1.5 that reading each written line first explains: these threads wait for single lines more than \
+             for the bus"
+        }
+        ratio if ratio >= 1.4 => {
+            "as if each written line were read first (24 bytes for 16): this CPU allocates on write"
+        }
+        ratio if ratio > 1.1 => {
+            "between 1 (no line is read before it is written) and 1.5 (each one is): the CPU avoids a part of those reads, or \
+             something else than the bus is the limit as well"
+        }
+        ratio if ratio >= 0.9 => "ordinary stores cost no more: this CPU avoids reading lines that it writes whole",
+        _ => "non-temporal stores are the slower ones here",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_of_stores_is_read_by_stated_bounds() {
+        for (ratio, said) in [
+            (1.69, "more than the 1.5"),
+            (1.5, "allocates on write"),
+            (1.41, "allocates on write"),
+            (1.39, "avoids a part"),
+            (1.11, "avoids a part"),
+            (1.0, "cost no more"),
+            (0.91, "cost no more"),
+            (0.89, "the slower ones"),
+        ] {
+            assert!(meaning(ratio).contains(said), "{ratio}: {}", meaning(ratio));
+        }
+    }
 }

@@ -138,7 +138,9 @@ fn verdict(text: &mut String, record: &Record) {
     for failure in &failures {
         let _ = writeln!(text, "Failed Validation: {failure}");
     }
-    if failures.is_empty() {
+    if !record.complete {
+        let _ = writeln!(text, "Not validated: the record ends before the run did");
+    } else if failures.is_empty() {
         let _ = writeln!(text, "Solution Validates: avg error less than 1.000000e-13 on all three arrays");
     }
 }

@@ -1,7 +1,8 @@
 //! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
 
-use crate::attribute::bandwidth::{Doubling, best, column, sweep};
+use crate::attribute::bandwidth::{Column, Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
+use crate::caveat::Caveat;
 use crate::record::{Line, Record, SCHEMA};
 use crate::stats;
 use crate::units::Bytes;
@@ -30,6 +31,7 @@ struct Stream {
     column_bytes_per_s: Option<f64>,
     /// Relative change with doubled arrays; absent when that was not measured.
     column_doubling: Option<f64>,
+    column_caveats: Vec<Caveat>,
     column_kernel: Option<String>,
     threads_at_peak: Option<u32>,
     array_bytes: Option<Bytes>,
@@ -149,11 +151,12 @@ fn stream(record: &Record) -> Option<Stream> {
         triad_bytes_per_s: of("triad", Some("ordinary")),
         triad_nt_bytes_per_s: of("triad", Some("non_temporal")),
         read_bytes_per_s: of("read", None),
-        column_bytes_per_s: column.as_ref().and_then(|column| column.bytes_per_s),
+        column_bytes_per_s: column.as_ref().and_then(Column::bytes_per_s),
         column_doubling: column.as_ref().and_then(|column| match column.doubling {
             Doubling::Confirmed(change) | Doubling::Differs(change) => Some(change),
             Doubling::NotMeasured => None,
         }),
+        column_caveats: column.as_ref().map(|column| column.caveats.clone()).unwrap_or_default(),
         column_kernel: column.as_ref().map(|column| column.kernel.clone()),
         threads_at_peak: column.as_ref().map(|column| column.threads),
         array_bytes: column

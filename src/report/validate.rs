@@ -150,6 +150,14 @@ fn verdict(comparisons: &[Comparison<'_>], program: &str) -> String {
                 row.kernel, row.ratio
             )
         }
+        None if copies.iter().any(|row| row.interval.is_some_and(|it| it.low < 1.0 + SAME && it.high > 1.0 - SAME)) => {
+            format!(
+                "Whether a row reproduces the copy of {program} cannot be told from these rounds: {near}, but the 95 % \
+                 interval of the ratio ({}) reaches into ±{:.0} %; take more rounds (--samples) on a calmer machine.",
+                between(&interval),
+                SAME * 100.0
+            )
+        }
         None => format!(
             "None reproduces the copy of {program} within {:.0} %: {near} (95 % interval of the ratio {}).",
             SAME * 100.0,

@@ -15,13 +15,17 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often to look whether a program has to be stopped. Each look costs its threads some microseconds.
 const LOOK: Duration = Duration::from_millis(20);
 /// More than any STREAM prints.
-const OUTPUT_MOST: u64 = 1 << 20;
+const OUTPUT_MOST: usize = 1 << 20;
+/// More repeats than anybody waits for.
+const PASSES_MOST: u32 = 10_000;
+/// How long output may still come after the program has ended: what it started may hold the pipe open for ever.
+const LATE: Duration = Duration::from_secs(1);
 
 /// What a STREAM program printed of itself and of each function.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +99,12 @@ impl Printed {
         Ok(Printed {
             array_bytes,
             threads: small(number("Number of Threads counted = ")),
-            passes: small(passes).unwrap_or(10),
+            passes: match small(passes).unwrap_or(10) {
+                passes @ 1..=PASSES_MOST => passes,
+                other => {
+                    return Err(format!("it says that each kernel runs {other} times, and 1 to {PASSES_MOST} can be"));
+                }
+            },
             rows,
         })
     }
@@ -116,7 +125,7 @@ fn row(operation: Operation, line: &str) -> Option<PrintedRow> {
 }
 
 /// Runs a program once, with one OpenMP thread on each of `cpus`, and reads what it printed; `None` when it was stopped
-/// because `stop` said so. Whatever happens, nothing of it is left running.
+/// because `stop` said so: then nothing of it is left running.
 ///
 /// # Errors
 /// When it cannot be started, fails, or does not print what STREAM prints.
@@ -177,33 +186,47 @@ impl Running {
 
     /// What it printed and how it ended; `None` when it is to be stopped.
     fn end(&mut self, clock: Clock, stop: Stop<'_>) -> io::Result<Option<(String, ExitStatus)>> {
-        let (sender, receiver) = mpsc::channel();
+        let printed = Arc::new(Mutex::new(Printing::default()));
         if let Some(mut stdout) = self.child.stdout.take() {
+            let printed = Arc::clone(&printed);
+            let lock = move |act: &mut dyn FnMut(&mut Printing)| {
+                act(&mut printed.lock().unwrap_or_else(|poison| poison.into_inner()));
+            };
             // Not joined: a program that hands its output to another session would keep us waiting.
             std::thread::Builder::new().name("membar-reader".into()).spawn(move || {
-                let mut bytes = Vec::new();
-                let read = stdout.by_ref().take(OUTPUT_MOST).read_to_end(&mut bytes);
-                let _ = read.and_then(|_| io::copy(&mut stdout, &mut io::sink()));
-                // When nobody waits any more, nobody wants it.
-                let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+                let mut piece = [0; 1 << 14];
+                while let Ok(bytes @ 1..) = stdout.read(&mut piece) {
+                    lock(&mut |printing| {
+                        let room = OUTPUT_MOST.saturating_sub(printing.bytes.len());
+                        printing.bytes.extend_from_slice(&piece[..bytes.min(room)]);
+                    });
+                }
+                lock(&mut |printing| printing.ended = true);
             })?;
         }
-        let mut output = None;
+        let mut exit: Option<(ExitStatus, Nanos)> = None;
         while stop.reason(clock.now()).is_none() {
-            match (&output, self.child.try_wait()?) {
-                (Some(_), Some(status)) => {
-                    self.ended = true;
-                    return Ok(output.map(|output| (output, status)));
-                }
-                (Some(_), None) => std::thread::sleep(LOOK),
-                (None, _) => match receiver.recv_timeout(LOOK) {
-                    Err(mpsc::RecvTimeoutError::Timeout) => {}
-                    read => output = Some(read.unwrap_or_default()),
-                },
+            if exit.is_none() {
+                exit = self.child.try_wait()?.map(|status| (status, clock.now()));
+                self.ended = exit.is_some();
             }
+            if let Some((status, since)) = exit {
+                let printing = printed.lock().unwrap_or_else(|poison| poison.into_inner());
+                if printing.ended || clock.now().0 - since.0 > LATE.as_nanos() as u64 {
+                    return Ok(Some((String::from_utf8_lossy(&printing.bytes).into_owned(), status)));
+                }
+            }
+            std::thread::sleep(LOOK);
         }
         Ok(None)
     }
+}
+
+/// What a program has printed so far.
+#[derive(Default)]
+struct Printing {
+    bytes: Vec<u8>,
+    ended: bool,
 }
 
 impl Drop for Running {
@@ -276,6 +299,19 @@ pub fn stopped(program: &Path, reason: Option<&str>) -> Error {
 fn peer(plan: &Plan, group: &Group, round: u32, context: &Context<'_>) -> Result<Option<Vec<PeerStep>>> {
     let (before, start) = (Counters::now(), context.clock.now());
     let Some(printed) = once(&plan.program, &group.cpus, context.clock, context.stop)? else { return Ok(None) };
+    let lines = printed.array_bytes.0.next_multiple_of(crate::memory::Line::BYTES);
+    let threads = printed.threads.is_none_or(|threads| threads as usize == group.cpus.len());
+    if lines != group.array_bytes.0 || !threads {
+        return Err(Error::refused(
+            format!("compare with {}", plan.program.display()),
+            format!(
+                "it now has arrays of {} and {} threads, other than when it ran first",
+                printed.array_bytes,
+                printed.threads.map_or("an unknown number of".to_owned(), |threads| threads.to_string())
+            ),
+            "name a program whose arrays and threads stay the same",
+        ));
+    }
     let elapsed = Nanos(context.clock.now().0 - start.0);
     let disturbance = Disturbance { counters: before.delta(&Counters::now()), ..Disturbance::default() };
     let caveats: Vec<Caveat> =

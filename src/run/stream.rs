@@ -5,7 +5,7 @@ use super::reference::Reference;
 use super::spans::{self, Sample};
 use super::team::{self, Seat, TeamOutcome};
 use super::{Context, Outcome, Stop, calibrate};
-use crate::caveat::Caveat;
+use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel, Operands, Operation, Row};
 use crate::machine::IsaSet;
@@ -47,6 +47,7 @@ pub fn run(plan: &Plan, isa: &IsaSet, reference: &mut Reference<'_>, context: &m
                 && let RecordLine::Stream(step) = &**line
                 && let (MACHINE, "copy", Some(rate)) =
                     (step.scope.as_str(), step.operation.as_str(), step.summary.best_bytes_per_s)
+                && !group.is_cached()
                 && best.is_none_or(|(other, _, _)| other < rate)
                 && let Some(kernel) = checked.iter().find(|kernel| kernel.row().name == step.kernel)
             {
@@ -59,6 +60,10 @@ pub fn run(plan: &Plan, isa: &IsaSet, reference: &mut Reference<'_>, context: &m
     drop(held);
     match (&plan.column, best) {
         (Some(rule), Some((_, group, kernel))) => column(plan, rule, group, kernel, context),
+        (Some(_), None) if !context.verify => {
+            let reason = context.stop_reason().unwrap_or("no copy was measured over arrays that are memory").to_owned();
+            (context.outcome)(Outcome::LeftOut(LeftOut { what: "bandwidth column".to_owned(), reason }))
+        }
         _ => Ok(()),
     }
 }
@@ -107,18 +112,17 @@ fn column(plan: &Plan, rule: &Column, group: &Group, kernel: Kernel, context: &m
     let mut array_bytes = group.array_bytes;
     while !context.verify {
         let doubled = Bytes(array_bytes.0.saturating_mul(2));
-        let fits = rule.most_bytes.is_none_or(|most| doubled <= most);
-        if !fits && array_bytes > group.array_bytes {
-            break;
+        if group.most_bytes.is_some_and(|most| doubled > most) {
+            let what = format!("bandwidth column over arrays of {doubled}");
+            let reason = "no memory for two of them".to_owned();
+            return (context.outcome)(Outcome::LeftOut(LeftOut { what, reason }));
         }
         let what = format!("bandwidth column: {} over arrays of {array_bytes} and twice that", kernel.row().name);
         if context.leave_out(&what)? {
             break;
         }
         (context.outcome)(Outcome::Starting(what))?;
-        // Without memory for the larger one the number stands alone, and the report says so.
-        let shares: &[usize] = if fits { &[2, 1] } else { &[1] };
-        let entries: Vec<Entry> = shares.iter().map(|share| Entry { kernel, share: *share }).collect();
+        let entries = [2, 1].map(|share| Entry { kernel, share });
         let same = |samples: &[Vec<Sample>]| {
             let best = |entry: usize| Some(samples.get(entry)?.iter().skip(1).map(spans::elapsed).min()? as f64);
             match (best(0), best(1)) {
@@ -126,12 +130,7 @@ fn column(plan: &Plan, rule: &Column, group: &Group, kernel: Kernel, context: &m
                 _ => true,
             }
         };
-        let largest = Group {
-            scope: COLUMN.to_owned(),
-            array_bytes: if fits { doubled } else { array_bytes },
-            samples: rule.samples,
-            ..group.clone()
-        };
+        let largest = Group { scope: COLUMN.to_owned(), array_bytes: doubled, samples: rule.samples, ..group.clone() };
         let work = Work { entries: &entries, samples: rule.samples, batches: rule.batches, enough: &same };
         let mut rates = Vec::new();
         for outcome in measure(&mut None, plan, &largest, &work, context) {
@@ -275,7 +274,7 @@ fn try_measure(
     work: &Work<'_>,
     context: &Context<'_>,
 ) -> Result<Vec<Outcome>> {
-    let Arrays { dst, a, b, bind_caveat, .. } = Arrays::ready(held, plan, group, work)?;
+    let Arrays { dst, a, b, bind_caveat, uses, .. } = Arrays::ready(held, plan, group, work)?;
     let threads = group.cpus.len();
     let lines = (group.array_bytes.0 / Line::BYTES) as usize;
     let cut = |thread: usize| lines * thread / threads;
@@ -283,10 +282,10 @@ fn try_measure(
         let mut rest = [dst.lines_mut(), a.lines_mut(), b.lines_mut()];
         (0..threads)
             .map(|thread| {
+                let mut used = [uses.1, uses.0 > 0, uses.0 > 1].into_iter();
                 let [dst, a, b] = rest.each_mut().map(|array| {
-                    // An array that no kernel uses is one line long, and every part of it is empty.
-                    let length =
-                        if array.len() < cut(threads) - cut(thread) { 0 } else { cut(thread + 1) - cut(thread) };
+                    // Every part of an array that no kernel uses is empty.
+                    let length = if used.next() == Some(true) { cut(thread + 1) - cut(thread) } else { 0 };
                     array.split_off_mut(..length).unwrap_or_default()
                 });
                 Mutex::new(Some(Part { dst, a, b, first_line: cut(thread) as u64 }))
@@ -467,9 +466,7 @@ fn thread(seat: &mut Seat<'_>, mut part: Part<'_>, work: &Work<'_>, rules: &Rule
                 // What ordinary stores leave dirty in the caches is written back in the time of whoever comes next. So each
                 // kernel first fills the caches with its own lines, untimed: the last of the window, long gone from the
                 // caches when the timed pass comes to them.
-                let streams = (operation.sources() + operation.arrays_written()) as usize;
-                let refill = window.saturating_sub(rules.refill_lines / streams)..window;
-                let _ = entry.kernel.run(&mut part.operands(refill), 1);
+                let _ = entry.kernel.run(&mut part.operands(refill(window, rules.refill_lines, operation)), 1);
                 let mut operands = part.operands(0..window);
                 seat.meet();
                 let start = seat.now();
@@ -493,6 +490,12 @@ fn thread(seat: &mut Seat<'_>, mut part: Part<'_>, work: &Work<'_>, rules: &Rule
         }
     }
     Samples { spans, passes, wrong }
+}
+
+/// The last lines of a window over which this operation touches `lines` in all, if there are so many.
+fn refill(window: usize, lines: usize, operation: Operation) -> Range<usize> {
+    let streams = (operation.sources() + operation.arrays_written()) as usize;
+    window.saturating_sub(lines / streams.max(1))..window
 }
 
 /// The lines of a destination that are compared, with their numbers: one of each 64 KiB, the first and the last.
@@ -553,12 +556,39 @@ fn verify_placement(group: &Group, arrays: [&Buffer; 3], cut: impl Fn(usize) -> 
             }
         }
     }
-    // Without nodes there is no place to be wrong about.
-    let elsewhere = placed > 0.0 && there / placed < PAGES_THERE && !group.memory_nodes.is_empty();
-    let caveat = Caveat::PagesElsewhere { asked: group.memory_nodes.clone(), share_there: there / placed };
+    let caveat = (placed > 0.0).then(|| elsewhere(&group.memory_nodes, there / placed)).flatten();
     Placement {
         pages_on_node: all.pages.into_iter().collect(),
         huge_page_share: stats::median(&huge),
-        caveats: elsewhere.then_some(caveat).into_iter().collect(),
+        caveats: caveat.into_iter().collect(),
+    }
+}
+
+/// A caveat when too few of the sampled pages lie where they should.
+fn elsewhere(asked: &NodeSet, share_there: f64) -> Option<Caveat> {
+    // Without nodes there is no place to be wrong about.
+    let wrong = share_there < PAGES_THERE && !asked.is_empty();
+    wrong.then(|| Caveat::PagesElsewhere { asked: asked.clone(), share_there })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn under_99_percent_of_the_pages_in_place_is_a_caveat() {
+        let node = NodeSet::from_iter([NodeId(1)]);
+        assert_eq!(elsewhere(&node, 0.99), None);
+        assert_eq!(elsewhere(&node, 0.985), Some(Caveat::PagesElsewhere { asked: node.clone(), share_there: 0.985 }));
+        assert_eq!(elsewhere(&NodeSet::default(), 0.0), None);
+    }
+
+    #[test]
+    fn what_fills_the_caches_is_the_end_of_the_window_and_enough() {
+        // 960 lines of traffic: 960 of one array, 480 of two, 320 of three.
+        assert_eq!(refill(10_000, 960, Operation::Read), 9_040..10_000);
+        assert_eq!(refill(10_000, 960, Operation::Copy), 9_520..10_000);
+        assert_eq!(refill(10_000, 960, Operation::Triad), 9_680..10_000);
+        assert_eq!(refill(100, 960, Operation::Fill), 0..100);
     }
 }

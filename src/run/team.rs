@@ -232,7 +232,9 @@ fn member<R>(seat: Seat<'_>, work: &(impl Fn(Seat<'_>) -> R + Sync)) -> Member<R
     let switches = before.zip(ThreadCounters::now()).map(|(before, after)| before.delta(&after));
     // Asked again after the work: a CPU that goes offline moves its threads without telling them.
     let seen = affinity::observed();
-    let moved = (!seen.contains(cpu)).then_some(Caveat::PinNotHonoured { asked: cpu, got: seen });
+    let mask = crate::machine::current_affinity();
+    let got = if seen.contains(cpu) { mask } else { seen };
+    let moved = (got.len() != 1 || !got.contains(cpu)).then_some(Caveat::PinNotHonoured { asked: cpu, got });
     Member { result, pin: pin.or(moved), switches, off_cpu_ns, detours }
 }
 
