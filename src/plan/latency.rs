@@ -167,8 +167,8 @@ const CHOICE: usize = 16;
 /// Pinning two threads anew, finding how long a sample is, a fresh page and asking where it lies: 0.1 ms were seen where
 /// CPUs are busy (`cargo bench -- latency`), idle ones have to wake up.
 const PIN_S: f64 = 0.000_15;
-/// A sample lasts this much longer than it must.
-const SLACK: f64 = 1.3;
+/// A sample lasts this much longer than it must, with the threads' meeting before it: 1.5 was seen where two CPUs swap places.
+const SLACK: f64 = 1.5;
 
 /// Samples and their length for so many measurements: a short list affords long ones, a long one must end, and its record
 /// must stay small.
@@ -441,9 +441,9 @@ mod tests {
             assert!(plan.left_out.iter().any(|left| left.what.contains("second CPU")), "{:?}", plan.left_out);
             assert!(plan.steps().count() < LINES_MOST + 15 * CHOICE);
         }
-        // 15 samples of each still do.
+        // 15 samples of each nearly do.
         let plan = planned(LARGE, &Options { samples: Some(15), ..by(&[Protocol::Cas]) });
-        assert!(plan.pairs.len() > 60_000 && plan.needs().estimated_s <= 155.0, "{:?}", plan.needs());
+        assert!(plan.pairs.len() > 55_000 && plan.needs().estimated_s <= 155.0, "{:?}", plan.needs());
         // By default two more protocols are tried on some of every class.
         let plan = planned(LARGE, &by(&[]));
         assert_eq!(plan.pairs.len(), 69_006);
