@@ -1,4 +1,5 @@
-//! What the machinery itself costs: a barrier episode, an empty kernel call, a clock read, a plan for a large machine.
+//! What the machinery itself costs: a barrier episode, an empty kernel call, a clock read, a plan for a large machine, moving
+//! from one pair of CPUs to the next.
 //!
 //! `cargo bench -- barrier` compares with the last run, so a change to a barrier is judged with statistics.
 
@@ -9,11 +10,13 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use membar::barrier::{Algorithm, Barrier, WithBarrier};
 use membar::kernel::{Kernel, Operands, Operation};
 use membar::machine::{IsaSet, Machine};
-use membar::plan::{self, Preset, Scope};
+use membar::plan::latency::{Home, Pair, Planned, Protocol};
+use membar::plan::{self, Class, Preset, Scope};
 use membar::run::clock::Clock;
-use membar::run::team;
-use membar::units::{CpuId, CpuSet};
+use membar::run::{Context, Outcome, Stop, team};
+use membar::units::{CpuId, CpuSet, Nanos};
 use std::hint::black_box;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 /// A batch of episodes by a team of its own, timed by its first thread.
@@ -84,9 +87,51 @@ fn plans(criterion: &mut Criterion) {
     });
 }
 
+/// One measurement of a pair of CPUs as on a large machine: two threads that swap their CPUs each time, a fresh page, five short
+/// samples. What goes beyond the length of the samples is what a plan reckons for moving on.
+fn latency(criterion: &mut Criterion) {
+    let allowed: CpuSet = membar::machine::current_affinity();
+    let Ok([a, b]) = <[CpuId; 2]>::try_from(allowed.iter().take(2).collect::<Vec<_>>()) else { return };
+    let clock = Clock::start();
+    let signal = AtomicUsize::new(0);
+    let mut group = criterion.benchmark_group("latency");
+    group.sample_size(10);
+    for (name, sample_least_ns) in [("pair", 100_000), ("moving", 1_000)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|pairs| {
+                let planned = |turn| Planned {
+                    pair: if turn % 2 == 0 {
+                        Pair { a, b, class: Class::L3 }
+                    } else {
+                        Pair { a: b, b: a, class: Class::L3 }
+                    },
+                    homes: vec![Home::FirstCpu(None)],
+                    protocols: vec![Protocol::Cas],
+                };
+                // At least as many as share two threads.
+                let measured = pairs.max(256);
+                let plan = plan::latency::Plan {
+                    pairs: (0..measured).map(planned).collect(),
+                    protocols: vec![Protocol::Cas],
+                    samples: 5,
+                    sample_least_ns,
+                    left_out: Vec::new(),
+                };
+                let stop = Stop { signal: &signal, deadline: None };
+                let mut outcome = |_: Outcome| Ok(());
+                let clock_step = Nanos(10);
+                let mut context = Context { clock, stop, outcome: &mut outcome, clock_step, verify: false };
+                let start = clock.now();
+                membar::run::latency::run(&plan, &mut context).expect("outcomes are taken");
+                Duration::from_nanos(((clock.now().0 - start.0) as f64 * pairs as f64 / measured as f64) as u64)
+            });
+        });
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = barriers, kernels, clock, plans
+    targets = barriers, kernels, clock, plans, latency
 }
 criterion_main!(benches);

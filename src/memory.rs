@@ -359,6 +359,14 @@ impl Words {
         Buffer::reserve(bytes, Pages::Default).map(Words)
     }
 
+    /// As [`Buffer::bind`].
+    ///
+    /// # Errors
+    /// As [`Buffer::bind`].
+    pub fn bind(&self, policy: &Policy) -> Result<()> {
+        self.0.bind(policy)
+    }
+
     /// The node that its first page lies on; `None` before the first touch, or when the system does not tell.
     pub fn home(&self) -> Option<NodeId> {
         let lines = self.0.line_count().min(1);

@@ -112,7 +112,11 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--topology", "synthetic:core:4 pu:1"], "--plan"),
         (STREAM, &["--out", unwritable], "directory"),
         (STREAM, &["--quick", "--full"], "cannot be used with"),
-        (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags"),
+        (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags, message"),
+        (LATENCY, &["--cpus", "0,0"], "two different ones"),
+        (LATENCY, &["--cpus", "0,8000"], "does not exist"),
+        (LATENCY, &["--home", "63"], "name one of"),
+        (LATENCY, &["--home", "near"], "name one of"),
         (LATENCY, &["--threads", "2"], "--cpus"),
         (STREAM, &["--verify", "--out", "x"], "cannot be used with"),
         (BARRIER, &["--algorithms", "hypercube"], "central, sense-reversing, dissemination, std"),
@@ -411,6 +415,52 @@ fn the_mixes_are_measured_when_named_or_in_full_and_the_c_library_with_every_cop
     assert_eq!(kernels(&["--kernels", "mix_2_1", "--isa", "rust"]), ["mix_2_1_rust"]);
     assert_eq!(kernels(&["--isa", "libc"]), ["copy_libc"]);
     assert!(!libc(&kernels(&["--isa-max", "rust"])) && !libc(&kernels(&["--store", "ordinary"])));
+}
+
+#[test]
+fn latency_says_what_each_value_is_and_where_the_line_lived() {
+    let list = stdout(&run(LATENCY, &["--list"]));
+    let help = stdout(&run(LATENCY, &["--help"]));
+    for protocol in ["cas", "flags", "message"] {
+        assert!(list.lines().any(|line| line.contains(protocol) && line.contains("one way")), "{list}");
+        assert!(help.contains(&format!("{protocol}: ")), "{help}");
+    }
+    let _turn = turn();
+    let scratch = Scratch::new("latency");
+    let out = scratch.file("r.jsonl");
+    if membar::machine::current_affinity().len() < 2 {
+        println!("skipped: it takes two CPUs");
+        return;
+    }
+    let arguments = ["--samples", "2", "--cpus", &membar::machine::current_affinity().to_string()];
+    let node = membar::machine::Machine::this_system().unwrap().topology.memory_nodes().iter().next();
+    let node = node.map_or("0".to_owned(), |node| node.to_string());
+    let arguments = [&arguments[..], &["--quiet", "--home", &node, "--quick", "--out", out.to_str().unwrap()]].concat();
+    let output = run(LATENCY, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let record = Record::read(&out).unwrap();
+    let mut seen = 0;
+    for line in &record.lines {
+        let Line::CoreLatency(line) = line else { continue };
+        seen += 1;
+        assert_eq!((line.path.as_str(), line.line_state.as_str()), ("one_way", "modified"));
+        assert_eq!(line.home_asked.map(|node| node.to_string()), Some(node.clone()));
+        assert_eq!(line.step.samples_ns.len(), 2);
+        assert!(line.summary.median_ns.is_some_and(|ns| ns > 0.0));
+    }
+    assert!(seen >= 2, "cas and flags at least");
+    let again = run(MEMBAR, &["report", out.to_str().unwrap()]);
+    assert_eq!(stdout(&again), stdout(&output));
+    assert!(!stdout(&again).contains("is not what its samples give"));
+}
+
+#[test]
+fn every_pair_of_372_cpus_is_planned() {
+    let source = "synthetic:\"pack:2 numa:3(memory=134000000000) l3:1(size=500MB) core:31 pu:2\"";
+    let text = stdout(&run(LATENCY, &["--plan", "--protocol", "cas", "--topology", source]));
+    assert!(text.contains("Latency: 69006 pairs, "), "{text}");
+    let text = stdout(&run(LATENCY, &["--plan", "--time-budget", "5s", "--topology", source]));
+    assert!(text.contains("of 69006 pairs of CPUs"), "{text}");
 }
 
 #[test]

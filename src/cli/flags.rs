@@ -108,9 +108,19 @@ pub struct StreamArgs {
 pub struct LatencyArgs {
     #[command(flatten)]
     common: Common,
-    /// cas, flags or both (cas,flags)
-    #[arg(long, value_name = "LIST")]
+    /// Protocols: cas, flags, message, or several (cas,flags); --help defines them
+    ///
+    /// All values are one way, of a line that the other core has just modified.
+    /// cas: both threads change one word by compare-and-swap, each waiting for the other's value; half a round trip.
+    /// flags: each thread stores a flag on its own line and polls the other's; half a round trip.
+    /// message: the sender writes the time into a line, the receiver polls the line and reads the clock when it sees it;
+    /// receive less send, mean of both directions; one clock read is in it. Left out for pairs whose clocks disagree.
+    /// Default: cas on every pair, and the others too on small machines, with --full, or else on some pairs of each kind
+    #[arg(long, value_name = "LIST", verbatim_doc_comment)]
     pub protocol: Option<String>,
+    /// Memory node that the shared line lives on (default: the nodes of both CPUs of a pair in turn)
+    #[arg(long, value_name = "NODE")]
+    pub home: Option<String>,
 }
 
 /// Flags of `membar barrier`.

@@ -16,7 +16,7 @@ use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, 
 use crate::report;
 use crate::run::clock::{Clock, Precision};
 use crate::run::{self, Context, Outcome, Stop};
-use crate::units::{CpuSet, Nanos, NodeSet};
+use crate::units::{CpuSet, Nanos, NodeId, NodeSet};
 use crate::workload;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -519,15 +519,17 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         let protocols = Protocol::ALL.map(|protocol| (protocol.name(), protocol));
         let options = plan::latency::Options {
             protocols: choices("--protocol", &flags.protocol, &protocols)?,
+            home: home(&flags.home, machine)?,
             samples,
             seed,
             preset,
+            budget_s: latency_budget(request, preset)?,
         };
         let latency = plan::latency::plan(machine, &scope, &options);
         if latency.pairs.is_empty() && !request.is_run() {
             return Err(Error::usage(
                 "measure latency between CPUs",
-                format!("it takes two, and CPU {} is alone in scope", scope.set()),
+                format!("it takes two different ones, and CPU {} is alone in scope", scope.set()),
                 format!("name two or more of {} with --cpus", machine.allowed_cpus),
             ));
         }
@@ -586,6 +588,26 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         suite.add_reference(machine, &scope, size);
     }
     Ok(suite)
+}
+
+/// The memory node of `--home`.
+fn home(text: &Option<String>, machine: &Machine) -> Result<Option<NodeId>> {
+    let Some(text) = text else { return Ok(None) };
+    let nodes = machine.topology.memory_nodes().intersection(&machine.allowed_nodes);
+    let node = text.parse().ok().map(NodeId).filter(|node| nodes.contains(*node));
+    node.map(Some).ok_or_else(|| {
+        let reason = format!("node '{text}' does not exist, has no memory or is not allowed");
+        Error::usage("use --home", reason, format!("name one of {nodes}"))
+    })
+}
+
+/// Seconds that latency may take where the preset does not say: alone, a little less than the time budget, since a start and an
+/// end belong to it as well; in a run of everything, a part.
+fn latency_budget(request: &Request, preset: Preset) -> Result<Option<f64>> {
+    let budget = request.common.time_budget.as_deref().map(time_budget).transpose()?;
+    let share = if request.is_run() { 0.25 } else { 0.9 };
+    let of_run = (request.is_run() && preset == Preset::Default).then_some(60.0);
+    Ok(budget.map(|budget| budget.0 as f64 * 1e-9 * share).or(of_run))
 }
 
 /// In a run of everything, what the system refuses (memory) leaves the rest standing. Alone it is an error.

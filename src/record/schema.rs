@@ -110,14 +110,19 @@ pub struct Step {
     /// Passes, episodes, one-way trips or tokens in one sample.
     pub units_per_sample: u64,
     /// Leading samples that summaries leave out.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub warmup_samples: u32,
     /// Start and finish of each thread in the last sample, relative to its earliest start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub per_thread: Vec<ThreadSpan>,
-    /// What else happened during the step.
-    #[serde(default)]
+    /// What else happened during the step; absent where many steps shared their threads.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub disturbance: Disturbance,
+}
+
+/// Whether a value says no more than its absence.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// One thread's part in one sample.
@@ -220,16 +225,33 @@ pub struct CoreLatencyStep {
     pub cpu_a: CpuId,
     /// Second CPU of the pair.
     pub cpu_b: CpuId,
-    /// `cas` or `flags`.
+    /// `cas`, `flags` or `message`.
     pub protocol: String,
     /// `one_way` or `round_trip`: what a unit is.
     pub path: String,
+    /// `modified` or `clean`: how the line is found in the other core's cache. All protocols so far find it modified.
+    #[serde(default = "modified")]
+    pub line_state: String,
     /// Node on which the shared line was seen.
     pub home_node: Option<NodeId>,
+    /// Node that it was bound to; absent where the thread on `cpu_a` or, in turn, that on `cpu_b` touched it first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_asked: Option<NodeId>,
+    /// Of `message`: the part of each sample for which messages were under way from `cpu_b` to `cpu_a`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backward_ns: Vec<u64>,
+    /// Of `message`: the round trip by flags that it was held against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flags_round_trip_ns: Option<f64>,
     /// What the reported topology says the two share: `smt`, `l3`, `node`, `socket`, `machine`.
     pub reported_class: String,
     /// Derived.
     pub summary: LatencySummary,
+}
+
+/// What the first versions did not write down.
+fn modified() -> String {
+    "modified".to_owned()
 }
 
 /// Derived from samples: time of one unit.

@@ -66,7 +66,10 @@ fn names(line: &Line) -> (&'static str, String, String) {
         Line::Run(_) => ("run", String::new(), String::new()),
         Line::End(_) => ("end", String::new(), String::new()),
         Line::Stream(step) => ("stream", step.kernel.clone(), step.scope.clone()),
-        Line::CoreLatency(step) => ("core_latency", step.protocol.clone(), step.reported_class.clone()),
+        Line::CoreLatency(step) => {
+            let home = step.home_node.map(|node| format!(", home {node}")).unwrap_or_default();
+            ("core_latency", step.protocol.clone(), format!("{}{home}", step.reported_class))
+        }
         Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
         Line::Decode(step) => (
             "decode",

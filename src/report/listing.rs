@@ -53,9 +53,15 @@ pub fn algorithms() -> Document {
 pub fn protocols() -> Document {
     let mut document = Document::default();
     document.heading("Protocols");
-    let mut table = Table::new(["name", "what it is"]);
+    let mut table = Table::new(["name", "a value is", "line", "needs", "what it is"]);
     for protocol in Protocol::ALL {
-        table.row(vec![protocol.name().to_owned(), protocol.summary().to_owned()]);
+        table.row(vec![
+            protocol.name().to_owned(),
+            protocol.path().replace('_', " "),
+            protocol.line_state().to_owned(),
+            protocol.needs().to_owned(),
+            protocol.summary().to_owned(),
+        ]);
     }
     document.table(table);
     document

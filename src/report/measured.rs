@@ -80,14 +80,24 @@ fn latency(record: &Record, document: &mut Document) {
         return;
     }
     document.heading("Core to core: ns one way (half a round trip) for a modified line");
-    let mut groups: BTreeMap<(&str, usize), Vec<&CoreLatencyStep>> = BTreeMap::new();
+    // Where no line lived anywhere else than at the first CPU there is nothing to tell apart.
+    let side = |step: &CoreLatencyStep| home_side(step, &record.header.topology);
+    let sides = steps.iter().any(|step| side(step) > Side::First);
+    let mut groups: BTreeMap<(&str, usize, Side), Vec<&CoreLatencyStep>> = BTreeMap::new();
     const CLASSES: [&str; 5] = ["smt", "l3", "node", "socket", "machine"];
     for step in &steps {
         let class = CLASSES.iter().position(|class| *class == step.reported_class).unwrap_or(CLASSES.len() - 1);
-        groups.entry((&step.protocol, class)).or_default().push(step);
+        let side = if sides { side(step) } else { Side::Unknown };
+        groups.entry((&step.protocol, class, side)).or_default().push(step);
     }
-    let mut table = Table::new(["protocol", "reported to share", "pairs", "median", "fastest pair", "slowest pair"]);
-    for ((protocol, class), members) in groups {
+    let mut table = Table::new(["protocol", "reported to share"]);
+    if sides {
+        table.column("line homed at".to_owned());
+    }
+    for column in ["pairs", "median", "fastest pair", "slowest pair"] {
+        table.column(column.to_owned());
+    }
+    for ((protocol, class, side), members) in groups {
         let medians: Vec<f64> = members.iter().filter_map(|step| step.summary.median_ns).collect();
         let at = |q| stats::quantile(&medians, q).map_or("–".into(), |ns: f64| format!("{ns:.1}"));
         let mark = table.mark(members.iter().flat_map(|step| &step.step.caveats));
@@ -97,23 +107,74 @@ fn latency(record: &Record, document: &mut Document) {
             "l3" => "last-level cache",
             other => other,
         };
-        table.row(vec![protocol.to_owned(), shares.to_owned(), pairs, format!("{}{mark}", at(0.5)), at(0.0), at(1.0)]);
+        let mut row = vec![protocol.to_owned(), shares.to_owned()];
+        row.extend(sides.then(|| side.name().to_owned()));
+        row.extend([pairs, format!("{}{mark}", at(0.5)), at(0.0), at(1.0)]);
+        table.row(row);
     }
     document.table(table);
+    if steps.iter().any(|step| step.protocol == "message") {
+        document.paragraph(
+            "message: receive less send by one clock, mean of both directions; about one clock read is in it.",
+        );
+    }
     let protocols: BTreeSet<&str> = steps.iter().map(|step| step.protocol.as_str()).collect();
     for protocol in protocols {
-        matrix(protocol, steps.iter().filter(|step| step.protocol == protocol), document);
+        let steps = steps.iter().copied().filter(|step| step.protocol == protocol);
+        matrix(protocol, sides, steps.map(|step| (step, side(step))), document);
     }
 }
 
-/// CPUs against CPUs, labelled on both sides.
-fn matrix<'a>(protocol: &str, steps: impl Iterator<Item = &'a &'a CoreLatencyStep>, document: &mut Document) {
+/// At whose side the shared line of a pair was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    /// The system did not tell.
+    Unknown,
+    /// On the node of the first CPU, which may be that of both.
+    First,
+    /// On the node of the second CPU.
+    Second,
+    /// On a third node.
+    Elsewhere,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Side::Unknown => "unknown",
+            Side::First => "first CPU",
+            Side::Second => "second CPU",
+            Side::Elsewhere => "a third node",
+        }
+    }
+}
+
+fn home_side(step: &CoreLatencyStep, topology: &Topology) -> Side {
+    let node = |cpu: CpuId| topology.pu(cpu).and_then(|pu| pu.node);
+    match step.home_node {
+        None => Side::Unknown,
+        home if home == node(step.cpu_a) => Side::First,
+        home if home == node(step.cpu_b) => Side::Second,
+        _ => Side::Elsewhere,
+    }
+}
+
+/// CPUs against CPUs, labelled on both sides. With `sides`, a row is the CPU at whose side the line was homed.
+fn matrix<'a>(
+    protocol: &str,
+    sides: bool,
+    steps: impl Iterator<Item = (&'a CoreLatencyStep, Side)>,
+    document: &mut Document,
+) {
     let mut cells: BTreeMap<(CpuId, CpuId), f64> = BTreeMap::new();
     let mut cpus = BTreeSet::new();
-    for step in steps {
+    for (step, side) in steps {
         if let Some(median) = step.summary.median_ns {
-            cells.insert((step.cpu_a, step.cpu_b), median);
-            cells.insert((step.cpu_b, step.cpu_a), median);
+            let (there, back) = ((step.cpu_a, step.cpu_b), (step.cpu_b, step.cpu_a));
+            let (own, other) = if side == Side::Second { (back, there) } else { (there, back) };
+            cells.insert(own, median);
+            // What was measured with the line at that side counts there.
+            cells.entry(other).or_insert(median);
             cpus.extend([step.cpu_a, step.cpu_b]);
         }
     }
@@ -124,7 +185,8 @@ fn matrix<'a>(protocol: &str, steps: impl Iterator<Item = &'a &'a CoreLatencySte
         ));
         return;
     }
-    let mut table = Table::new([format!("{protocol}, ns").as_str()]);
+    let corner = if sides { format!("{protocol}, ns, line homed at") } else { format!("{protocol}, ns") };
+    let mut table = Table::new([corner.as_str()]);
     for cpu in &cpus {
         table.column(format!("CPU {cpu}"));
     }

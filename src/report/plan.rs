@@ -26,13 +26,20 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
     document.paragraph(format!("CPUs {cpus}, seed {}", suite.seed));
     left_out(&suite.left_out, &mut document);
     if let Some(plan) = &suite.latency {
-        let protocols: Vec<&str> = plan.protocols.iter().map(|protocol| protocol.name()).collect();
         document.heading(format!(
-            "Latency: {} pairs by {}, {} samples each",
+            "Latency: {} pairs, {} measurements of {} samples, about {:.0} s",
             plan.pairs.len(),
-            protocols.join(" and "),
-            plan.samples
+            plan.steps().count(),
+            plan.samples,
+            plan.needs().estimated_s.max(1.0)
         ));
+        let mut table = Table::new(["protocol", "pairs", "with the line at both sides"]);
+        for protocol in &plan.protocols {
+            let pairs = || plan.pairs.iter().filter(|pair| pair.protocols.contains(protocol));
+            let both = pairs().filter(|pair| pair.homes.len() > 1).count();
+            table.row(vec![protocol.name().to_owned(), pairs().count().to_string(), both.to_string()]);
+        }
+        document.table(table);
         left_out(&plan.left_out, &mut document);
     }
     if let Some(plan) = &suite.barrier {

@@ -20,6 +20,16 @@ pub fn thread_cpu_time() -> Option<Nanos> {
     (status == 0).then_some(Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
 }
 
+/// Times that the calling thread was made to give up its CPU; `None` where the kernel does not count them.
+pub fn involuntary_switches() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one rusage, and `usage` has room for one.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: a rusage is plain numbers, for which zero bytes are valid, whatever the kernel wrote over them.
+    let usage = unsafe { usage.assume_init() };
+    (status == 0).then_some(usage.ru_nivcsw as u64)
+}
+
 /// What reading the clock costs and the smallest step it was seen to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Precision {
