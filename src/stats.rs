@@ -184,6 +184,7 @@ pub fn agrees(line: &Line) -> bool {
                 && near(rate(again.median_bytes_per_s), rate(summary.median_bytes_per_s))
         }
         Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::MemoryLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::Reference(ReferenceStep { step, counted_bytes, summary, .. }) => {
             let again = reference(step, *counted_bytes);
             near(again.median_ns, summary.median_ns) && near(rate(again.bytes_per_s), rate(summary.bytes_per_s))

@@ -111,6 +111,12 @@ pub struct LatencyArgs {
     /// cas, flags or both (cas,flags)
     #[arg(long, value_name = "LIST")]
     pub protocol: Option<String>,
+    /// Only some of core, memory
+    #[arg(long, value_name = "LIST")]
+    pub only: Option<String>,
+    /// Memory latency over this footprint alone, as in 1GiB (default: 4 times the last-level cache, and a ladder below)
+    #[arg(long, value_name = "SIZE")]
+    pub footprint: Option<String>,
 }
 
 /// Flags of `membar barrier`.

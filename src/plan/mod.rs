@@ -4,6 +4,7 @@ pub mod barrier;
 mod domain;
 pub mod experts;
 pub mod latency;
+pub mod memory_latency;
 pub mod reference;
 mod scope;
 pub mod stream;
@@ -45,12 +46,36 @@ pub struct Suite {
     pub stream: Option<stream::Plan>,
     /// Core-to-core latency.
     pub latency: Option<latency::Plan>,
+    /// Memory latency.
+    pub memory_latency: Option<memory_latency::Plan>,
     /// Barriers.
     pub barrier: Option<barrier::Plan>,
     /// Decode replay.
     pub experts: Option<experts::Plan>,
     /// What is repeated between the others.
     pub reference: Option<reference::Plan>,
+}
+
+/// A part of what `membar latency` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatencyPart {
+    /// A line between two cores.
+    Core,
+    /// A load from memory, and from caches.
+    Memory,
+}
+
+impl LatencyPart {
+    /// All of them, in the order they are taken.
+    pub const ALL: [LatencyPart; 2] = [LatencyPart::Core, LatencyPart::Memory];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LatencyPart::Core => "core",
+            LatencyPart::Memory => "memory",
+        }
+    }
 }
 
 /// Memory and time that a plan will take. Times are guesses from assumed rates, good enough to decide whether to wait.
@@ -85,6 +110,7 @@ impl Suite {
         let parts = [
             self.stream.as_ref().map(stream::Plan::needs),
             self.latency.as_ref().map(latency::Plan::needs),
+            self.memory_latency.as_ref().map(memory_latency::Plan::needs),
             self.barrier.as_ref().map(barrier::Plan::needs),
             self.experts.as_ref().map(experts::Plan::needs),
         ];

@@ -7,7 +7,7 @@ mod writer;
 pub use reader::Record;
 pub use schema::{
     BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep, DecodeSummary, Detours,
-    Disturbance, End, LatencySummary, Line, OverheadStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary,
-    Repeated, RunHeader, SCHEMA, Step, StreamStep, StreamSummary, ThreadSpan,
+    Disturbance, End, LatencySummary, Line, MemoryLatencyStep, OverheadStep, PeerStep, PeerSummary, ReferenceStep,
+    ReferenceSummary, Repeated, RunHeader, SCHEMA, Step, StreamStep, StreamSummary, ThreadSpan,
 };
 pub use writer::Writer;

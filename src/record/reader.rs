@@ -74,8 +74,18 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 9] =
-                ["run", "stream", "core_latency", "barrier", "decode", "reference", "overhead", "peer", "end"];
+            const KNOWN: [&str; 10] = [
+                "run",
+                "stream",
+                "core_latency",
+                "memory_latency",
+                "barrier",
+                "decode",
+                "reference",
+                "overhead",
+                "peer",
+                "end",
+            ];
             if !KNOWN.contains(&kind.as_str()) {
                 continue;
             }

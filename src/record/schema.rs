@@ -22,6 +22,8 @@ pub enum Line {
     Stream(StreamStep),
     /// One pair of CPUs, one protocol.
     CoreLatency(CoreLatencyStep),
+    /// One CPU's chase through memory.
+    MemoryLatency(MemoryLatencyStep),
     /// One barrier on one set of threads.
     Barrier(BarrierStep),
     /// One arm of one decode replay in one round.
@@ -228,6 +230,34 @@ pub struct CoreLatencyStep {
     pub home_node: Option<NodeId>,
     /// What the reported topology says the two share: `smt`, `l3`, `node`, `socket`, `machine`.
     pub reported_class: String,
+    /// Derived.
+    pub summary: LatencySummary,
+}
+
+/// The time of a load that waits for the one before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryLatencyStep {
+    /// Common fields; a unit is one load.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `memory`, or `ladder` for a footprint below.
+    pub scope: String,
+    /// Node of the CPU.
+    pub cpu_node: Option<NodeId>,
+    /// Node that pages were asked onto.
+    pub memory_node: Option<NodeId>,
+    /// Bytes that the cycle goes through.
+    pub footprint_bytes: Bytes,
+    /// The CPU's last-level cache, reported or assumed.
+    pub cache_bytes: Bytes,
+    /// Pages asked for.
+    pub page_kind: String,
+    /// The size of nearly all pages that were granted.
+    pub page_bytes: Bytes,
+    /// Share of the buffer in huge pages, where known.
+    pub huge_page_share: Option<f64>,
+    /// Sampled pages by node, after the samples.
+    pub pages_on_node: Vec<(NodeId, u64)>,
     /// Derived.
     pub summary: LatencySummary,
 }
@@ -444,6 +474,7 @@ impl Line {
             Line::Run(_) | Line::End(_) => None,
             Line::Stream(line) => Some(&line.step),
             Line::CoreLatency(line) => Some(&line.step),
+            Line::MemoryLatency(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
             Line::Reference(line) => Some(&line.step),

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::record::{Line, Record};
 use crate::stats;
+use crate::units::NodeId;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -67,6 +68,12 @@ fn names(line: &Line) -> (&'static str, String, String) {
         Line::End(_) => ("end", String::new(), String::new()),
         Line::Stream(step) => ("stream", step.kernel.clone(), step.scope.clone()),
         Line::CoreLatency(step) => ("core_latency", step.protocol.clone(), step.reported_class.clone()),
+        Line::MemoryLatency(step) => {
+            let node = |node: Option<NodeId>| node.map_or("-".to_owned(), |node| node.to_string());
+            let (from, to) = (node(step.cpu_node), node(step.memory_node));
+            let what = format!("{} {} {}", step.scope, step.footprint_bytes.0, step.page_kind);
+            ("memory_latency", what, format!("node {from} to node {to}, pages of {}", step.page_bytes.0))
+        }
         Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
         Line::Decode(step) => (
             "decode",

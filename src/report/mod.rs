@@ -6,6 +6,7 @@ mod document;
 mod drift;
 mod listing;
 mod measured;
+mod memory;
 mod plan;
 mod stream;
 mod summary;

@@ -35,6 +35,23 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         ));
         left_out(&plan.left_out, &mut document);
     }
+    if let Some(plan) = &suite.memory_latency {
+        document.heading(format!("Memory latency: {} samples each, random order of lines", plan.samples));
+        let mut table = Table::new(["memory of node", "footprint", "pages", "from CPUs", "footprints below"]);
+        for group in &plan.groups {
+            let mark = table.mark(&group.caveats);
+            let cpus: CpuSet = group.chases.iter().map(|chase| chase.cpu).collect();
+            table.row(vec![
+                group.memory_node.map_or("all".into(), |node| node.to_string()),
+                format!("{}{mark}", group.footprint_bytes),
+                group.pages.name().to_owned(),
+                short(&cpus),
+                group.ladder.as_ref().map_or("none".into(), |ladder| ladder.footprints.len().to_string()),
+            ]);
+        }
+        document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
     if let Some(plan) = &suite.barrier {
         document.heading(format!("Barriers: {} steps, {} samples each", plan.steps.len(), plan.samples));
         let mut sets: Vec<(u32, &str, String, Vec<&str>)> = Vec::new();

@@ -1,5 +1,6 @@
 //! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
 
+use super::memory::{self, Level, Memory};
 use crate::attribute::bandwidth::{Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
 use crate::record::{Line, Record, SCHEMA};
@@ -13,6 +14,8 @@ pub struct Summary {
     schema: u32,
     stream: Option<Stream>,
     core_latency: Option<CoreLatency>,
+    memory_latency: Vec<Memory>,
+    levels: Vec<Level>,
     barrier: Vec<Barrier>,
     decode: Vec<Decode>,
     verdict: Option<Overall>,
@@ -108,6 +111,8 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         schema: SCHEMA,
         stream: stream(record),
         core_latency: core_latency(record),
+        memory_latency: memory::chases(record),
+        levels: memory::measured_levels(record),
         barrier: record
             .lines
             .iter()

@@ -7,6 +7,7 @@ mod calibrate;
 pub mod clock;
 pub mod decode;
 pub mod latency;
+pub mod memory_latency;
 pub mod overhead;
 pub mod peer;
 pub mod reference;
@@ -67,6 +68,10 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     if let Some(plan) = &suite.latency {
         reference.take(context)?;
         latency::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.memory_latency {
+        reference.take(context)?;
+        memory_latency::run(plan, context)?;
     }
     if let Some(plan) = &suite.barrier {
         reference.take(context)?;
