@@ -1,8 +1,8 @@
 //! Pure summaries of samples. Each formula names its source.
 
 use crate::record::{
-    BarrierSummary, DecodeSummary, LatencySummary, Line, ReferenceStep, ReferenceSummary, Step, StreamStep,
-    StreamSummary,
+    AtomicStep, AtomicSummary, BarrierSummary, DecodeSummary, LatencySummary, Line, ReferenceStep, ReferenceSummary,
+    Step, StreamStep, StreamSummary,
 };
 use crate::units::{Bytes, BytesPerSecond, Nanos};
 
@@ -140,6 +140,14 @@ pub fn barrier(step: &Step) -> BarrierSummary {
     BarrierSummary { median_ns: median(&unit_times(step)) }
 }
 
+/// Numbers a second of all threads together, and the smallest share of a thread over the largest.
+pub fn atomic(step: &Step, by_thread: &[u64]) -> AtomicSummary {
+    let operations_per_s = median(&unit_times(step)).filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns);
+    let (least, most) = (by_thread.iter().min(), by_thread.iter().max());
+    let fairness = least.zip(most).filter(|(_, most)| **most > 0).map(|(least, most)| *least as f64 / *most as f64);
+    AtomicSummary { operations_per_s, fairness }
+}
+
 /// Time of one token and its inverse.
 pub fn decode(step: &Step) -> DecodeSummary {
     let median_ns = median(&unit_times(step));
@@ -185,6 +193,10 @@ pub fn agrees(line: &Line) -> bool {
         }
         Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::MemoryLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::Atomic(AtomicStep { step, operations_by_thread, summary, .. }) => {
+            let again = atomic(step, operations_by_thread);
+            near(again.operations_per_s, summary.operations_per_s) && near(again.fairness, summary.fairness)
+        }
         Line::Reference(ReferenceStep { step, counted_bytes, summary, .. }) => {
             let again = reference(step, *counted_bytes);
             near(again.median_ns, summary.median_ns) && near(rate(again.bytes_per_s), rate(summary.bytes_per_s))
@@ -242,6 +254,14 @@ mod tests {
         }
         assert!(covered >= 180, "{covered} of 200");
         assert_eq!(bootstrap(&[1.0; 4], 0, |_| Some(1.0)), None);
+    }
+
+    #[test]
+    fn atomics_are_summed_over_threads_and_compared_between_them() {
+        let step = Step { samples_ns: vec![1000, 3000, 2000], units_per_sample: 100, ..Step::default() };
+        let summary = atomic(&step, &[100, 150, 50]);
+        assert_eq!(summary, AtomicSummary { operations_per_s: Some(5e7), fairness: Some(50.0 / 150.0) });
+        assert_eq!(atomic(&Step::default(), &[0, 0]), AtomicSummary::default());
     }
 
     #[test]

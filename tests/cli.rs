@@ -114,7 +114,7 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--quick", "--full"], "cannot be used with"),
         (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags"),
         (LATENCY, &["--threads", "2"], "--cpus"),
-        (LATENCY, &["--only", "disk"], "core, memory"),
+        (LATENCY, &["--only", "disk"], "core, memory, atomic"),
         (LATENCY, &["--footprint", "tiny"], "KiB"),
         (LATENCY, &["--only", "core", "--footprint", "1MiB"], "--only"),
         (STREAM, &["--verify", "--out", "x"], "cannot be used with"),
@@ -467,6 +467,23 @@ fn memory_latency_of_a_footprint_that_a_cache_holds_is_labelled() {
         assert!(step.page_bytes.0 >= 4096);
     }
     assert!(text.contains("Memory latency") && text.contains("may be served from cache"), "{text}");
+}
+
+#[test]
+fn contended_atomics_say_how_many_and_how_fair() {
+    let _turn = turn();
+    let (lines, text) = latency_lines("atomic", "atomic", &[]);
+    let mut operations = Vec::new();
+    for line in &lines {
+        let Line::Atomic(step) = line else { continue };
+        assert_eq!(step.operations_by_thread.len() as u32, step.step.threads);
+        let taken: u64 = step.operations_by_thread.iter().sum();
+        assert_eq!(taken, step.step.units_per_sample * 2, "two samples, each number taken once");
+        assert!(step.summary.fairness.is_some_and(|share| (0.0..=1.0).contains(&share)));
+        operations.push((step.operation.clone(), step.step.threads));
+    }
+    assert!(operations.contains(&("fetch_add".into(), 1)) && operations.contains(&("compare_and_swap".into(), 1)));
+    assert!(text.contains("Contended atomics"), "{text}");
 }
 
 #[test]

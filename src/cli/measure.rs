@@ -541,7 +541,12 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         };
         if wanted(LatencyPart::Memory) {
             suite.memory_latency = Some(plan::memory_latency::plan(machine, &scope, &options)?);
-        } else if flags.footprint.is_some() {
+        }
+        if wanted(LatencyPart::Atomic) {
+            let options = plan::atomic::Options { samples, preset };
+            suite.atomic = Some(plan::atomic::plan(machine, &scope, &options));
+        }
+        if flags.footprint.is_some() && !wanted(LatencyPart::Memory) {
             return Err(Error::usage("use --footprint here", "it belongs to memory latency", "add memory to --only"));
         }
     }

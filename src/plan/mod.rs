@@ -1,5 +1,6 @@
 //! What will be measured, and by which rules: pure functions of the machine and the options. A plan can be printed.
 
+pub mod atomic;
 pub mod barrier;
 mod domain;
 pub mod experts;
@@ -48,6 +49,8 @@ pub struct Suite {
     pub latency: Option<latency::Plan>,
     /// Memory latency.
     pub memory_latency: Option<memory_latency::Plan>,
+    /// Contended atomics.
+    pub atomic: Option<atomic::Plan>,
     /// Barriers.
     pub barrier: Option<barrier::Plan>,
     /// Decode replay.
@@ -63,17 +66,20 @@ pub enum LatencyPart {
     Core,
     /// A load from memory, and from caches.
     Memory,
+    /// Counting on one line by many.
+    Atomic,
 }
 
 impl LatencyPart {
     /// All of them, in the order they are taken.
-    pub const ALL: [LatencyPart; 2] = [LatencyPart::Core, LatencyPart::Memory];
+    pub const ALL: [LatencyPart; 3] = [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Atomic];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             LatencyPart::Core => "core",
             LatencyPart::Memory => "memory",
+            LatencyPart::Atomic => "atomic",
         }
     }
 }
@@ -111,6 +117,7 @@ impl Suite {
             self.stream.as_ref().map(stream::Plan::needs),
             self.latency.as_ref().map(latency::Plan::needs),
             self.memory_latency.as_ref().map(memory_latency::Plan::needs),
+            self.atomic.as_ref().map(atomic::Plan::needs),
             self.barrier.as_ref().map(barrier::Plan::needs),
             self.experts.as_ref().map(experts::Plan::needs),
         ];

@@ -74,11 +74,12 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 10] = [
+            const KNOWN: [&str; 11] = [
                 "run",
                 "stream",
                 "core_latency",
                 "memory_latency",
+                "atomic",
                 "barrier",
                 "decode",
                 "reference",

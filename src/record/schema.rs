@@ -24,6 +24,8 @@ pub enum Line {
     CoreLatency(CoreLatencyStep),
     /// One CPU's chase through memory.
     MemoryLatency(MemoryLatencyStep),
+    /// One operation on one line by several threads.
+    Atomic(AtomicStep),
     /// One barrier on one set of threads.
     Barrier(BarrierStep),
     /// One arm of one decode replay in one round.
@@ -262,6 +264,31 @@ pub struct MemoryLatencyStep {
     pub summary: LatencySummary,
 }
 
+/// Threads that take numbers from one counter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AtomicStep {
+    /// Common fields; a unit is one number taken, by whichever thread.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `fetch_add` or `compare_and_swap`.
+    pub operation: String,
+    /// Numbers that each thread took in all samples together, in thread order.
+    pub operations_by_thread: Vec<u64>,
+    /// Node on which the counter was seen.
+    pub home_node: Option<NodeId>,
+    /// Derived.
+    pub summary: AtomicSummary,
+}
+
+/// Derived from an [`AtomicStep`]'s samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AtomicSummary {
+    /// All threads together, in the median sample.
+    pub operations_per_s: Option<f64>,
+    /// Of the thread with the fewest, over that of the one with the most: 0 to 1.
+    pub fairness: Option<f64>,
+}
+
 /// Derived from samples: time of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
@@ -475,6 +502,7 @@ impl Line {
             Line::Stream(line) => Some(&line.step),
             Line::CoreLatency(line) => Some(&line.step),
             Line::MemoryLatency(line) => Some(&line.step),
+            Line::Atomic(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
             Line::Reference(line) => Some(&line.step),

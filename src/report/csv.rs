@@ -74,6 +74,10 @@ fn names(line: &Line) -> (&'static str, String, String) {
             let what = format!("{} {} {}", step.scope, step.footprint_bytes.0, step.page_kind);
             ("memory_latency", what, format!("node {from} to node {to}, pages of {}", step.page_bytes.0))
         }
+        Line::Atomic(step) => {
+            let fairness = step.summary.fairness.map_or(String::new(), |share| format!("fairness {share:.3}"));
+            ("atomic", step.operation.clone(), fairness)
+        }
         Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
         Line::Decode(step) => (
             "decode",

@@ -1,5 +1,6 @@
 //! Strings out: what a person reads and what a script reads. Functions of records (or of plans and machines) alone.
 
+mod atomic;
 mod bandwidth;
 mod csv;
 mod document;

@@ -7,6 +7,7 @@ use crate::plan::Suite;
 use crate::plan::reference::PairLatency;
 use crate::plan::stream::Group;
 use crate::units::CpuSet;
+use std::collections::BTreeSet;
 
 /// The plan of a command.
 pub fn document(suite: &Suite, machine: &Machine) -> Document {
@@ -51,6 +52,12 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         }
         document.table(table);
         left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.atomic {
+        let counts: BTreeSet<usize> = plan.steps.iter().map(|step| step.cpus.len()).collect();
+        let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+        document.heading(format!("Contended atomics: {} steps, {} samples each", plan.steps.len(), plan.samples));
+        document.paragraph(format!("by {} threads", counts.join(", ")));
     }
     if let Some(plan) = &suite.barrier {
         document.heading(format!("Barriers: {} steps, {} samples each", plan.steps.len(), plan.samples));

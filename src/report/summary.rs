@@ -1,5 +1,6 @@
 //! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
 
+use super::atomic::Atomic;
 use super::memory::{self, Level, Memory};
 use crate::attribute::bandwidth::{Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
@@ -16,6 +17,7 @@ pub struct Summary {
     core_latency: Option<CoreLatency>,
     memory_latency: Vec<Memory>,
     levels: Vec<Level>,
+    atomic: Vec<Atomic>,
     barrier: Vec<Barrier>,
     decode: Vec<Decode>,
     verdict: Option<Overall>,
@@ -113,6 +115,7 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         core_latency: core_latency(record),
         memory_latency: memory::chases(record),
         levels: memory::measured_levels(record),
+        atomic: super::atomic::summary(record),
         barrier: record
             .lines
             .iter()

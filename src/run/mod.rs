@@ -2,6 +2,7 @@
 //! without a rule in the plan.
 
 mod affinity;
+pub mod atomic;
 pub mod barrier;
 mod calibrate;
 pub mod clock;
@@ -72,6 +73,9 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     if let Some(plan) = &suite.memory_latency {
         reference.take(context)?;
         memory_latency::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.atomic {
+        atomic::run(plan, context)?;
     }
     if let Some(plan) = &suite.barrier {
         reference.take(context)?;
