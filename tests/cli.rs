@@ -114,7 +114,7 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--quick", "--full"], "cannot be used with"),
         (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags"),
         (LATENCY, &["--threads", "2"], "--cpus"),
-        (LATENCY, &["--only", "disk"], "core, memory, atomic"),
+        (LATENCY, &["--only", "disk"], "core, memory, atomic, detours"),
         (LATENCY, &["--footprint", "tiny"], "KiB"),
         (LATENCY, &["--only", "core", "--footprint", "1MiB"], "--only"),
         (STREAM, &["--verify", "--out", "x"], "cannot be used with"),
@@ -484,6 +484,22 @@ fn contended_atomics_say_how_many_and_how_fair() {
     }
     assert!(operations.contains(&("fetch_add".into(), 1)) && operations.contains(&("compare_and_swap".into(), 1)));
     assert!(text.contains("Contended atomics"), "{text}");
+}
+
+#[test]
+fn detours_are_watched_on_every_cpu_in_scope() {
+    let _turn = turn();
+    let (lines, text) = latency_lines("detour", "detours", &[]);
+    let mut cpus = membar::units::CpuSet::default();
+    for line in &lines {
+        let Line::Detour(step) = line else { continue };
+        assert_eq!(step.window_longest_ns.len(), 200);
+        assert!(step.step.samples_ns[0] >= 200_000_000 && step.total_ns <= step.step.samples_ns[0]);
+        assert!(step.window_longest_ns.iter().all(|ns| *ns == 0 || *ns > step.threshold_ns));
+        cpus.insert(step.step.cpus[0]);
+    }
+    assert_eq!(cpus, membar::machine::current_affinity());
+    assert!(text.contains("longest expected"), "{text}");
 }
 
 #[test]

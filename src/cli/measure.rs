@@ -546,6 +546,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
             let options = plan::atomic::Options { samples, preset };
             suite.atomic = Some(plan::atomic::plan(machine, &scope, &options));
         }
+        suite.detour = wanted(LatencyPart::Detours).then(|| plan::detour::plan(&scope, preset));
         if flags.footprint.is_some() && !wanted(LatencyPart::Memory) {
             return Err(Error::usage("use --footprint here", "it belongs to memory latency", "add memory to --only"));
         }

@@ -2,6 +2,7 @@
 
 pub mod atomic;
 pub mod barrier;
+pub mod detour;
 mod domain;
 pub mod experts;
 pub mod latency;
@@ -51,6 +52,8 @@ pub struct Suite {
     pub memory_latency: Option<memory_latency::Plan>,
     /// Contended atomics.
     pub atomic: Option<atomic::Plan>,
+    /// Detours.
+    pub detour: Option<detour::Plan>,
     /// Barriers.
     pub barrier: Option<barrier::Plan>,
     /// Decode replay.
@@ -68,11 +71,14 @@ pub enum LatencyPart {
     Memory,
     /// Counting on one line by many.
     Atomic,
+    /// What somebody else takes of CPUs.
+    Detours,
 }
 
 impl LatencyPart {
     /// All of them, in the order they are taken.
-    pub const ALL: [LatencyPart; 3] = [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Atomic];
+    pub const ALL: [LatencyPart; 4] =
+        [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Atomic, LatencyPart::Detours];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -80,6 +86,7 @@ impl LatencyPart {
             LatencyPart::Core => "core",
             LatencyPart::Memory => "memory",
             LatencyPart::Atomic => "atomic",
+            LatencyPart::Detours => "detours",
         }
     }
 }
@@ -118,6 +125,7 @@ impl Suite {
             self.latency.as_ref().map(latency::Plan::needs),
             self.memory_latency.as_ref().map(memory_latency::Plan::needs),
             self.atomic.as_ref().map(atomic::Plan::needs),
+            self.detour.as_ref().map(detour::Plan::needs),
             self.barrier.as_ref().map(barrier::Plan::needs),
             self.experts.as_ref().map(experts::Plan::needs),
         ];

@@ -74,12 +74,13 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 11] = [
+            const KNOWN: [&str; 12] = [
                 "run",
                 "stream",
                 "core_latency",
                 "memory_latency",
                 "atomic",
+                "detour",
                 "barrier",
                 "decode",
                 "reference",

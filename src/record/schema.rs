@@ -26,6 +26,8 @@ pub enum Line {
     MemoryLatency(MemoryLatencyStep),
     /// One operation on one line by several threads.
     Atomic(AtomicStep),
+    /// What somebody else took of one CPU.
+    Detour(DetourStep),
     /// One barrier on one set of threads.
     Barrier(BarrierStep),
     /// One arm of one decode replay in one round.
@@ -289,6 +291,37 @@ pub struct AtomicSummary {
     pub fairness: Option<f64>,
 }
 
+/// Gaps between clock reads on one CPU, while all others were watched as well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DetourStep {
+    /// Common fields; the only sample is the time watched, a unit is a window.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Gaps above this count.
+    pub threshold_ns: u64,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// Gaps in all windows.
+    pub count: u64,
+    /// Their sum.
+    pub total_ns: u64,
+    /// The longest gap that began in each window; 0 where there was none.
+    pub window_longest_ns: Vec<u64>,
+    /// Derived.
+    pub summary: DetourSummary,
+}
+
+/// Derived from a [`DetourStep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DetourSummary {
+    /// Gaps a second.
+    pub per_s: Option<f64>,
+    /// Share of the time, 0 to 1.
+    pub share: Option<f64>,
+    /// The longest.
+    pub longest_ns: Option<u64>,
+}
+
 /// Derived from samples: time of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
@@ -503,6 +536,7 @@ impl Line {
             Line::CoreLatency(line) => Some(&line.step),
             Line::MemoryLatency(line) => Some(&line.step),
             Line::Atomic(line) => Some(&line.step),
+            Line::Detour(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
             Line::Reference(line) => Some(&line.step),

@@ -78,6 +78,12 @@ fn names(line: &Line) -> (&'static str, String, String) {
             let fairness = step.summary.fairness.map_or(String::new(), |share| format!("fairness {share:.3}"));
             ("atomic", step.operation.clone(), fairness)
         }
+        Line::Detour(step) => {
+            let summary = &step.summary;
+            let share = summary.share.map_or(String::new(), |share| format!("share {share:.6}"));
+            let longest = summary.longest_ns.map_or(String::new(), |ns| format!(", longest {ns} ns"));
+            ("detour", format!("above {} ns", step.threshold_ns), format!("{} gaps, {share}{longest}", step.count))
+        }
         Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
         Line::Decode(step) => (
             "decode",

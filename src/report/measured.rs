@@ -22,6 +22,7 @@ pub fn document(record: &Record) -> Document {
     latency(record, &mut document);
     super::memory::section(record, &mut document);
     super::atomic::section(record, &mut document);
+    super::detour::section(record, &mut document);
     barriers(record, &mut document);
     decode(record, &mut document);
     remarks(record, &mut document);

@@ -3,6 +3,7 @@
 mod atomic;
 mod bandwidth;
 mod csv;
+mod detour;
 mod document;
 mod drift;
 mod listing;

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::plan::Suite;
 use crate::plan::reference::PairLatency;
 use crate::plan::stream::Group;
-use crate::units::CpuSet;
+use crate::units::{CpuSet, Nanos};
 use std::collections::BTreeSet;
 
 /// The plan of a command.
@@ -58,6 +58,11 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
         document.heading(format!("Contended atomics: {} steps, {} samples each", plan.steps.len(), plan.samples));
         document.paragraph(format!("by {} threads", counts.join(", ")));
+    }
+    if let Some(plan) = &suite.detour {
+        let watched = Nanos(u64::from(plan.windows) * plan.window_ns);
+        let cpus: CpuSet = plan.cpus.iter().copied().collect();
+        document.heading(format!("Detours: CPUs {} read the clock for {watched}", short(&cpus)));
     }
     if let Some(plan) = &suite.barrier {
         document.heading(format!("Barriers: {} steps, {} samples each", plan.steps.len(), plan.samples));

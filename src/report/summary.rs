@@ -1,6 +1,7 @@
 //! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
 
 use super::atomic::Atomic;
+use super::detour::Detour;
 use super::memory::{self, Level, Memory};
 use crate::attribute::bandwidth::{Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
@@ -18,6 +19,7 @@ pub struct Summary {
     memory_latency: Vec<Memory>,
     levels: Vec<Level>,
     atomic: Vec<Atomic>,
+    detour: Option<Detour>,
     barrier: Vec<Barrier>,
     decode: Vec<Decode>,
     verdict: Option<Overall>,
@@ -116,6 +118,7 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         memory_latency: memory::chases(record),
         levels: memory::measured_levels(record),
         atomic: super::atomic::summary(record),
+        detour: super::detour::summary(record),
         barrier: record
             .lines
             .iter()

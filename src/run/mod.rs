@@ -7,6 +7,7 @@ pub mod barrier;
 mod calibrate;
 pub mod clock;
 pub mod decode;
+pub mod detour;
 pub mod latency;
 pub mod memory_latency;
 pub mod overhead;
@@ -76,6 +77,9 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     }
     if let Some(plan) = &suite.atomic {
         atomic::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.detour {
+        detour::run(plan, context)?;
     }
     if let Some(plan) = &suite.barrier {
         reference.take(context)?;
