@@ -2,7 +2,7 @@
 
 use crate::record::{
     AtomicStep, AtomicSummary, BarrierSummary, DecodeSummary, DetourStep, DetourSummary, LatencySummary, Line,
-    ReferenceStep, ReferenceSummary, Step, StreamStep, StreamSummary,
+    LoadedLatencyStep, LoadedSummary, ReferenceStep, ReferenceSummary, Step, StreamStep, StreamSummary,
 };
 use crate::units::{Bytes, BytesPerSecond, Nanos};
 
@@ -171,6 +171,13 @@ pub fn expected_maximum(values: &[f64], draws: f64) -> Option<f64> {
     (!values.is_empty() && draws > 0.0).then_some(sum)
 }
 
+/// Time of a load, and the rate of those who read meanwhile: medians over samples.
+pub fn loaded(step: &Step, background_bytes: &[u64], background_ns: &[u64]) -> LoadedSummary {
+    let rates = background_bytes.iter().zip(background_ns).filter(|(_, ns)| **ns > 0);
+    let rates: Vec<f64> = rates.map(|(bytes, ns)| *bytes as f64 * 1e9 / *ns as f64).collect();
+    LoadedSummary { background_bytes_per_s: median(&rates), median_ns: median(&unit_times(step)) }
+}
+
 /// Time of one token and its inverse.
 pub fn decode(step: &Step) -> DecodeSummary {
     let median_ns = median(&unit_times(step));
@@ -216,6 +223,11 @@ pub fn agrees(line: &Line) -> bool {
         }
         Line::CoreLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::MemoryLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::LoadedLatency(LoadedLatencyStep { step, background_bytes, background_ns, summary, .. }) => {
+            let again = loaded(step, background_bytes, background_ns);
+            near(again.background_bytes_per_s, summary.background_bytes_per_s)
+                && near(again.median_ns, summary.median_ns)
+        }
         Line::Atomic(AtomicStep { step, operations_by_thread, summary, .. }) => {
             let again = atomic(step, operations_by_thread);
             near(again.operations_per_s, summary.operations_per_s) && near(again.fairness, summary.fairness)

@@ -114,7 +114,7 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--quick", "--full"], "cannot be used with"),
         (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags"),
         (LATENCY, &["--threads", "2"], "--cpus"),
-        (LATENCY, &["--only", "disk"], "core, memory, atomic, detours"),
+        (LATENCY, &["--only", "disk"], "core, memory, loaded, atomic, detours"),
         (LATENCY, &["--footprint", "tiny"], "KiB"),
         (LATENCY, &["--only", "core", "--footprint", "1MiB"], "--only"),
         (STREAM, &["--verify", "--out", "x"], "cannot be used with"),

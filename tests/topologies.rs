@@ -100,6 +100,7 @@ fn all_four_plan(machine: &Machine) {
             stream: stream.ok(),
             latency: Some(latency),
             memory_latency: Some(memory_latency),
+            loaded: Some(plan::loaded::plan(machine, &scope, None, 1, preset)),
             detour: Some(plan::detour::plan(&scope, preset)),
             atomic: Some(plan::atomic::plan(machine, &scope, &plan::atomic::Options { preset, ..Default::default() })),
             barrier: Some(barrier),

@@ -16,6 +16,7 @@
 mod advice;
 pub mod bandwidth;
 mod drift;
+pub mod knee;
 pub mod ladder;
 mod parts;
 mod verdict;

@@ -111,7 +111,7 @@ pub struct LatencyArgs {
     /// cas, flags or both (cas,flags)
     #[arg(long, value_name = "LIST")]
     pub protocol: Option<String>,
-    /// Only some of core, memory, atomic, detours
+    /// Only some of core, memory, loaded, atomic, detours
     #[arg(long, value_name = "LIST")]
     pub only: Option<String>,
     /// Memory latency over this footprint alone, as in 1GiB (default: 4 times the last-level cache, and a ladder below)

@@ -542,6 +542,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         if wanted(LatencyPart::Memory) {
             suite.memory_latency = Some(plan::memory_latency::plan(machine, &scope, &options)?);
         }
+        suite.loaded = wanted(LatencyPart::Loaded).then(|| plan::loaded::plan(machine, &scope, samples, seed, preset));
         if wanted(LatencyPart::Atomic) {
             let options = plan::atomic::Options { samples, preset };
             suite.atomic = Some(plan::atomic::plan(machine, &scope, &options));

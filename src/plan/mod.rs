@@ -6,6 +6,7 @@ pub mod detour;
 mod domain;
 pub mod experts;
 pub mod latency;
+pub mod loaded;
 pub mod memory_latency;
 pub mod reference;
 mod scope;
@@ -50,6 +51,8 @@ pub struct Suite {
     pub latency: Option<latency::Plan>,
     /// Memory latency.
     pub memory_latency: Option<memory_latency::Plan>,
+    /// Loaded latency.
+    pub loaded: Option<loaded::Plan>,
     /// Contended atomics.
     pub atomic: Option<atomic::Plan>,
     /// Detours.
@@ -69,6 +72,8 @@ pub enum LatencyPart {
     Core,
     /// A load from memory, and from caches.
     Memory,
+    /// A load from memory while others read.
+    Loaded,
     /// Counting on one line by many.
     Atomic,
     /// What somebody else takes of CPUs.
@@ -77,14 +82,15 @@ pub enum LatencyPart {
 
 impl LatencyPart {
     /// All of them, in the order they are taken.
-    pub const ALL: [LatencyPart; 4] =
-        [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Atomic, LatencyPart::Detours];
+    pub const ALL: [LatencyPart; 5] =
+        [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Loaded, LatencyPart::Atomic, LatencyPart::Detours];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             LatencyPart::Core => "core",
             LatencyPart::Memory => "memory",
+            LatencyPart::Loaded => "loaded",
             LatencyPart::Atomic => "atomic",
             LatencyPart::Detours => "detours",
         }
@@ -124,6 +130,7 @@ impl Suite {
             self.stream.as_ref().map(stream::Plan::needs),
             self.latency.as_ref().map(latency::Plan::needs),
             self.memory_latency.as_ref().map(memory_latency::Plan::needs),
+            self.loaded.as_ref().map(loaded::Plan::needs),
             self.atomic.as_ref().map(atomic::Plan::needs),
             self.detour.as_ref().map(detour::Plan::needs),
             self.barrier.as_ref().map(barrier::Plan::needs),

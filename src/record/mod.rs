@@ -7,8 +7,8 @@ mod writer;
 pub use reader::Record;
 pub use schema::{
     AtomicStep, AtomicSummary, BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep,
-    DecodeSummary, DetourStep, DetourSummary, Detours, Disturbance, End, LatencySummary, Line, MemoryLatencyStep,
-    OverheadStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary, Repeated, RunHeader, SCHEMA, Step,
-    StreamStep, StreamSummary, ThreadSpan,
+    DecodeSummary, DetourStep, DetourSummary, Detours, Disturbance, End, LatencySummary, Line, LoadedLatencyStep,
+    LoadedSummary, MemoryLatencyStep, OverheadStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary, Repeated,
+    RunHeader, SCHEMA, Step, StreamStep, StreamSummary, ThreadSpan,
 };
 pub use writer::Writer;

@@ -74,13 +74,14 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 12] = [
+            const KNOWN: [&str; 13] = [
                 "run",
                 "stream",
                 "core_latency",
                 "memory_latency",
                 "atomic",
                 "detour",
+                "loaded_latency",
                 "barrier",
                 "decode",
                 "reference",

@@ -24,6 +24,8 @@ pub enum Line {
     CoreLatency(CoreLatencyStep),
     /// One CPU's chase through memory.
     MemoryLatency(MemoryLatencyStep),
+    /// One CPU's chase through memory while others read.
+    LoadedLatency(LoadedLatencyStep),
     /// One operation on one line by several threads.
     Atomic(AtomicStep),
     /// What somebody else took of one CPU.
@@ -322,6 +324,41 @@ pub struct DetourSummary {
     pub longest_ns: Option<u64>,
 }
 
+/// The time of a load that waits for the one before, while other threads read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadedLatencyStep {
+    /// Common fields; a unit is one load of thread 0. The other threads read. Without `disturbance.detours`.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `machine` or `node N`.
+    pub scope: String,
+    /// Node of the CPU that chases.
+    pub cpu_node: Option<NodeId>,
+    /// Node of its chain, by first touch.
+    pub memory_node: Option<NodeId>,
+    /// Pace of the readers: share of the fastest, 0 to 1, as asked.
+    pub pace: f64,
+    /// Bytes of the chain.
+    pub chain_bytes: Bytes,
+    /// Bytes of the readers' array.
+    pub array_bytes: Bytes,
+    /// What all readers read around each sample.
+    pub background_bytes: Vec<u64>,
+    /// In which time.
+    pub background_ns: Vec<u64>,
+    /// Derived.
+    pub summary: LoadedSummary,
+}
+
+/// Derived from a [`LoadedLatencyStep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadedSummary {
+    /// What the readers read a second, in the median sample.
+    pub background_bytes_per_s: Option<f64>,
+    /// Median time of a load.
+    pub median_ns: Option<f64>,
+}
+
 /// Derived from samples: time of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
@@ -535,6 +572,7 @@ impl Line {
             Line::Stream(line) => Some(&line.step),
             Line::CoreLatency(line) => Some(&line.step),
             Line::MemoryLatency(line) => Some(&line.step),
+            Line::LoadedLatency(line) => Some(&line.step),
             Line::Atomic(line) => Some(&line.step),
             Line::Detour(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),

@@ -74,6 +74,11 @@ fn names(line: &Line) -> (&'static str, String, String) {
             let what = format!("{} {} {}", step.scope, step.footprint_bytes.0, step.page_kind);
             ("memory_latency", what, format!("node {from} to node {to}, pages of {}", step.page_bytes.0))
         }
+        Line::LoadedLatency(step) => {
+            let rate = step.summary.background_bytes_per_s;
+            let rate = rate.map_or(String::new(), |rate| format!("background {rate:.0} bytes/s"));
+            ("loaded_latency", step.scope.clone(), rate)
+        }
         Line::Atomic(step) => {
             let fairness = step.summary.fairness.map_or(String::new(), |share| format!("fairness {share:.3}"));
             ("atomic", step.operation.clone(), fairness)

@@ -7,6 +7,7 @@ mod detour;
 mod document;
 mod drift;
 mod listing;
+mod loaded;
 mod measured;
 mod memory;
 mod plan;

@@ -53,6 +53,22 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         document.table(table);
         left_out(&plan.left_out, &mut document);
     }
+    if let Some(plan) = &suite.loaded {
+        document.heading(format!("Loaded latency: {} paces, {} samples each", plan.paces.len(), plan.samples));
+        let mut table = Table::new(["scope", "chasing CPU", "others", "chain", "array"]);
+        for group in &plan.groups {
+            let mark = table.mark(&group.caveats);
+            table.row(vec![
+                group.scope.clone(),
+                group.cpus.first().map_or(String::new(), ToString::to_string),
+                (group.cpus.len() - 1).to_string(),
+                group.chain_bytes.to_string(),
+                format!("{}{mark}", group.array_bytes),
+            ]);
+        }
+        document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
     if let Some(plan) = &suite.atomic {
         let counts: BTreeSet<usize> = plan.steps.iter().map(|step| step.cpus.len()).collect();
         let counts: Vec<String> = counts.iter().map(usize::to_string).collect();

@@ -2,6 +2,7 @@
 
 use super::atomic::Atomic;
 use super::detour::Detour;
+use super::loaded::Loaded;
 use super::memory::{self, Level, Memory};
 use crate::attribute::bandwidth::{Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
@@ -18,6 +19,7 @@ pub struct Summary {
     core_latency: Option<CoreLatency>,
     memory_latency: Vec<Memory>,
     levels: Vec<Level>,
+    loaded_latency: Vec<Loaded>,
     atomic: Vec<Atomic>,
     detour: Option<Detour>,
     barrier: Vec<Barrier>,
@@ -117,6 +119,7 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         core_latency: core_latency(record),
         memory_latency: memory::chases(record),
         levels: memory::measured_levels(record),
+        loaded_latency: super::loaded::summary(record),
         atomic: super::atomic::summary(record),
         detour: super::detour::summary(record),
         barrier: record

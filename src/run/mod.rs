@@ -9,6 +9,7 @@ pub mod clock;
 pub mod decode;
 pub mod detour;
 pub mod latency;
+pub mod loaded;
 pub mod memory_latency;
 pub mod overhead;
 pub mod peer;
@@ -74,6 +75,9 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     if let Some(plan) = &suite.memory_latency {
         reference.take(context)?;
         memory_latency::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.loaded {
+        loaded::run(plan, isa, context)?;
     }
     if let Some(plan) = &suite.atomic {
         atomic::run(plan, context)?;
