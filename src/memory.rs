@@ -1,5 +1,7 @@
 //! Memory whose place is asked for, and then checked: reserve, bind, touch, verify.
 
+pub mod chain;
+
 use crate::error::{Error, Result};
 use crate::units::{Bytes, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -117,7 +119,7 @@ impl PagesByNode {
 }
 
 /// The huge page of x86-64, and of aarch64 with 4 KiB base pages.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// What an ordinary page is taken for where the system does not say: the smallest of any Linux.
 const FALLBACK_PAGE_BYTES: usize = 4096;
@@ -386,7 +388,7 @@ impl std::ops::Deref for Words {
 }
 
 /// The size of an ordinary page.
-fn base_page_bytes() -> usize {
+pub fn base_page_bytes() -> usize {
     // SAFETY: sysconf reads a constant of the system and has no preconditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(FALLBACK_PAGE_BYTES)
@@ -465,7 +467,7 @@ pub fn fill_words(lines: &mut [Line], first_line: u64, seed: u64) {
 /// Output number `index` of the SplitMix64 generator that starts from `seed` (Steele, Lea, Flood: Fast splittable
 /// pseudorandom number generators, OOPSLA 2014; constants of Vigna's splitmix64.c).
 #[inline]
-fn split_mix(seed: u64, index: u64) -> u64 {
+pub(crate) fn split_mix(seed: u64, index: u64) -> u64 {
     let state = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,8 +1,8 @@
 //! Pure summaries of samples. Each formula names its source.
 
 use crate::record::{
-    BarrierSummary, DecodeSummary, LatencySummary, Line, ReferenceStep, ReferenceSummary, Step, StreamStep,
-    StreamSummary,
+    AtomicStep, AtomicSummary, BarrierSummary, DecodeSummary, DetourStep, DetourSummary, LatencySummary, Line,
+    LoadedLatencyStep, LoadedSummary, ReferenceStep, ReferenceSummary, Step, StreamStep, StreamSummary,
 };
 use crate::units::{Bytes, BytesPerSecond, Nanos};
 
@@ -147,6 +147,44 @@ pub fn barrier(step: &Step) -> BarrierSummary {
     BarrierSummary { median_ns: median(&unit_times(step)) }
 }
 
+/// Numbers a second of all threads together, and the smallest share of a thread over the largest.
+pub fn atomic(step: &Step, by_thread: &[u64]) -> AtomicSummary {
+    let operations_per_s = median(&unit_times(step)).filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns);
+    let (least, most) = (by_thread.iter().min(), by_thread.iter().max());
+    let fairness = least.zip(most).filter(|(_, most)| **most > 0).map(|(least, most)| *least as f64 / *most as f64);
+    AtomicSummary { operations_per_s, fairness }
+}
+
+/// Rate, share and longest of gaps: how many there were, how long together, and the longest of each window.
+pub fn detour(step: &Step, (count, total_ns): (u64, u64), longest: &[u64]) -> DetourSummary {
+    let watched = step.samples_ns.first().copied().filter(|ns| *ns > 0).map(|ns| ns as f64);
+    DetourSummary {
+        per_s: watched.map(|ns| count as f64 * 1e9 / ns),
+        share: watched.map(|ns| total_ns as f64 / ns),
+        longest_ns: longest.iter().max().copied(),
+    }
+}
+
+/// The expected largest of `draws` (1 or more, or a fraction of one) independent draws from the values: their maximum is at most x
+/// with probability F(x)^draws (the distribution of block maxima: Gumbel, Statistics of Extremes, 1958), where F is the empirical
+/// distribution of the values, so it is the sum over sorted values of x_i · ((i/n)^draws − ((i − 1)/n)^draws). Never above
+/// the largest value: an estimate from below where `draws` exceeds n. `None` without values.
+pub fn expected_maximum(values: &[f64], draws: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    let below = |rank: usize| (rank as f64 / n).powf(draws);
+    let sum = sorted.iter().enumerate().map(|(index, value)| value * (below(index + 1) - below(index))).sum();
+    (!values.is_empty() && draws > 0.0).then_some(sum)
+}
+
+/// Time of a load, and the rate of those who read meanwhile: medians over samples.
+pub fn loaded(step: &Step, background_bytes: &[u64], background_ns: &[u64]) -> LoadedSummary {
+    let rates = background_bytes.iter().zip(background_ns).filter(|(_, ns)| **ns > 0);
+    let rates: Vec<f64> = rates.map(|(bytes, ns)| *bytes as f64 * 1e9 / *ns as f64).collect();
+    LoadedSummary { background_bytes_per_s: median(&rates), median_ns: median(&unit_times(step)) }
+}
+
 /// Time of one token and its inverse.
 pub fn decode(step: &Step) -> DecodeSummary {
     let median_ns = median(&unit_times(step));
@@ -195,6 +233,22 @@ pub fn agrees(line: &Line) -> bool {
             (Some(again), Some(ns)) => (again - ns).abs() <= 0.005_001,
             (again, ns) => near(again, ns),
         },
+        Line::MemoryLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::LoadedLatency(LoadedLatencyStep { step, background_bytes, background_ns, summary, .. }) => {
+            let again = loaded(step, background_bytes, background_ns);
+            near(again.background_bytes_per_s, summary.background_bytes_per_s)
+                && near(again.median_ns, summary.median_ns)
+        }
+        Line::Atomic(AtomicStep { step, operations_by_thread, summary, .. }) => {
+            let again = atomic(step, operations_by_thread);
+            near(again.operations_per_s, summary.operations_per_s) && near(again.fairness, summary.fairness)
+        }
+        Line::Detour(DetourStep { step, count, total_ns, window_longest_ns, summary, .. }) => {
+            let again = detour(step, (*count, *total_ns), window_longest_ns);
+            near(again.per_s, summary.per_s)
+                && near(again.share, summary.share)
+                && again.longest_ns == summary.longest_ns
+        }
         Line::Reference(ReferenceStep { step, counted_bytes, summary, .. }) => {
             let again = reference(step, *counted_bytes);
             near(again.median_ns, summary.median_ns) && near(rate(again.bytes_per_s), rate(summary.bytes_per_s))
@@ -252,6 +306,34 @@ mod tests {
         }
         assert!(covered >= 180, "{covered} of 200");
         assert_eq!(bootstrap(&[1.0; 4], 0, |_| Some(1.0)), None);
+    }
+
+    #[test]
+    fn atomics_are_summed_over_threads_and_compared_between_them() {
+        let step = Step { samples_ns: vec![1000, 3000, 2000], units_per_sample: 100, ..Step::default() };
+        let summary = atomic(&step, &[100, 150, 50]);
+        assert_eq!(summary, AtomicSummary { operations_per_s: Some(5e7), fairness: Some(50.0 / 150.0) });
+        assert_eq!(atomic(&Step::default(), &[0, 0]), AtomicSummary::default());
+    }
+
+    #[test]
+    fn the_expected_maximum_is_that_of_many_draws() {
+        let values: Vec<f64> = (0..200).map(|i| if i % 50 == 0 { 90_000.0 + f64::from(i) } else { 2_000.0 }).collect();
+        assert!((expected_maximum(&values, 1.0).unwrap() - values.iter().sum::<f64>() / 200.0).abs() < 1e-6);
+        let mut random = fastrand::Rng::with_seed(5);
+        for draws in [2usize, 20, 500] {
+            let largest = |random: &mut fastrand::Rng| {
+                (0..draws).map(|_| values[random.usize(..values.len())]).fold(0.0, f64::max)
+            };
+            let mean = (0..4000).map(|_| largest(&mut random)).sum::<f64>() / 4000.0;
+            let expected = expected_maximum(&values, draws as f64).unwrap();
+            assert!((expected / mean - 1.0).abs() < 0.15, "{draws}: {expected} and {mean}");
+        }
+        assert_eq!(expected_maximum(&[], 3.0), None);
+        let step = Step { samples_ns: vec![500_000_000], units_per_sample: 500, ..Step::default() };
+        let summary = detour(&step, (100, 5_000_000), &[0, 3000, 70_000]);
+        let expected = DetourSummary { per_s: Some(200.0), share: Some(0.01), longest_ns: Some(70_000) };
+        assert_eq!(summary, expected);
     }
 
     #[test]

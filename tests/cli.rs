@@ -113,11 +113,14 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--out", unwritable], "directory"),
         (STREAM, &["--quick", "--full"], "cannot be used with"),
         (LATENCY, &["--protocol", "carrier-pigeon"], "cas, flags, message"),
-        (LATENCY, &["--cpus", "0,0"], "two different ones"),
+        (LATENCY, &["--cpus", "0,0", "--only", "core"], "two different ones"),
         (LATENCY, &["--cpus", "0,8000"], "does not exist"),
         (LATENCY, &["--home", "63"], "name one of"),
         (LATENCY, &["--home", "near"], "name one of"),
         (LATENCY, &["--threads", "2"], "--cpus"),
+        (LATENCY, &["--only", "disk"], "core, memory, loaded, atomic, detours"),
+        (LATENCY, &["--footprint", "tiny"], "KiB"),
+        (LATENCY, &["--only", "core", "--footprint", "1MiB"], "--only"),
         (STREAM, &["--verify", "--out", "x"], "cannot be used with"),
         (BARRIER, &["--algorithms", "hypercube"], "central, sense-reversing, dissemination, std"),
         (BARRIER, &["--wait", "doze"], "spin-N-yield"),
@@ -478,6 +481,75 @@ fn more_threads_than_cpus_is_for_barriers_only_and_labelled() {
     let output = run(BARRIER, &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("oversubscribed: 3 threads on 1 CPUs"), "{}", stdout(&output));
+}
+
+/// The lines of a latency measurement of one part.
+fn latency_lines(name: &str, part: &str, more: &[&str]) -> (Vec<Line>, String) {
+    let scratch = Scratch::new(name);
+    let out = scratch.file("r.jsonl");
+    let arguments = [&["--only", part, "--quick", "--samples", "2", "--out", out.to_str().unwrap()], more].concat();
+    let output = run(LATENCY, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let record = Record::read(&out).unwrap();
+    assert!(record.complete && record.remarks.is_empty(), "{:?}", record.remarks);
+    assert!(membar::stats::disagreements(&record.lines).is_empty());
+    let csv = stdout(&run(MEMBAR, &["report", out.to_str().unwrap(), "--format", "csv"]));
+    assert_eq!(csv.lines().count(), 1 + record.lines.iter().filter_map(Line::step).count());
+    (record.lines, stdout(&output))
+}
+
+#[test]
+fn memory_latency_of_a_footprint_that_a_cache_holds_is_labelled() {
+    let _turn = turn();
+    let (lines, text) = latency_lines("memory", "memory", &["--footprint", "100000"]);
+    let steps: Vec<_> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::MemoryLatency(step) => Some(step),
+            _ => None,
+        })
+        .collect();
+    assert!(steps.len() >= 2, "both page sizes");
+    for step in &steps {
+        assert_eq!((step.footprint_bytes, step.scope.as_str()), (membar::units::Bytes(102_400), "memory"));
+        assert!(step.step.samples_ns.len() == 2 && step.summary.median_ns.is_some_and(|ns| ns > 0.0));
+        assert!(format!("{:?}", step.step.caveats).contains("CacheResident"));
+        assert!(step.page_bytes.0 >= 4096);
+    }
+    assert!(text.contains("Memory latency") && text.contains("may be served from cache"), "{text}");
+}
+
+#[test]
+fn contended_atomics_say_how_many_and_how_fair() {
+    let _turn = turn();
+    let (lines, text) = latency_lines("atomic", "atomic", &[]);
+    let mut operations = Vec::new();
+    for line in &lines {
+        let Line::Atomic(step) = line else { continue };
+        assert_eq!(step.operations_by_thread.len() as u32, step.step.threads);
+        let taken: u64 = step.operations_by_thread.iter().sum();
+        assert_eq!(taken, step.step.units_per_sample * 2, "two samples, each number taken once");
+        assert!(step.summary.fairness.is_some_and(|share| (0.0..=1.0).contains(&share)));
+        operations.push((step.operation.clone(), step.step.threads));
+    }
+    assert!(operations.contains(&("fetch_add".into(), 1)) && operations.contains(&("compare_and_swap".into(), 1)));
+    assert!(text.contains("Contended atomics"), "{text}");
+}
+
+#[test]
+fn detours_are_watched_on_every_cpu_in_scope() {
+    let _turn = turn();
+    let (lines, text) = latency_lines("detour", "detours", &[]);
+    let mut cpus = membar::units::CpuSet::default();
+    for line in &lines {
+        let Line::Detour(step) = line else { continue };
+        assert_eq!(step.window_longest_ns.len(), 200);
+        assert!(step.step.samples_ns[0] >= 200_000_000 && step.total_ns <= step.step.samples_ns[0]);
+        assert!(step.window_longest_ns.iter().all(|ns| *ns == 0 || *ns > step.threshold_ns));
+        cpus.insert(step.step.cpus[0]);
+    }
+    assert_eq!(cpus, membar::machine::current_affinity());
+    assert!(text.contains("longest expected"), "{text}");
 }
 
 #[test]

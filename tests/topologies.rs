@@ -78,6 +78,14 @@ fn all_four_plan(machine: &Machine) {
         let options = plan::stream::Options { preset, ..Default::default() };
         let stream = plan::stream::plan(machine, &scope, &isa, &options);
         let latency = plan::latency::plan(machine, &scope, &plan::latency::Options { preset, ..Default::default() });
+        let options = plan::memory_latency::Options { preset, ..Default::default() };
+        let memory_latency = plan::memory_latency::plan(machine, &scope, &options).unwrap();
+        let in_scope = scope.nodes.len() * 2;
+        assert!(too_small || preset == Preset::Quick || memory_latency.groups.len() == in_scope.clamp(2, 32));
+        for group in &memory_latency.groups {
+            assert!(group.memory_node.is_none_or(|node| machine.topology.memory_nodes().contains(node)));
+            assert!(!group.chases.is_empty() && !group.builders.is_empty());
+        }
         let options = plan::barrier::Options { preset, ..Default::default() };
         let barrier = plan::barrier::plan(machine, &scope, &options).unwrap_or_else(|error| panic!("{error}"));
         let options = plan::experts::Options { preset, ..plan::experts::Options::new(scope.cpus.clone()) };
@@ -91,9 +99,13 @@ fn all_four_plan(machine: &Machine) {
             left_out: Vec::new(),
             stream: stream.ok(),
             latency: Some(latency),
+            memory_latency: Some(memory_latency),
+            loaded: Some(plan::loaded::plan(machine, &scope, None, 1, preset)),
+            detour: Some(plan::detour::plan(&scope, preset)),
+            atomic: Some(plan::atomic::plan(machine, &scope, &plan::atomic::Options { preset, ..Default::default() })),
             barrier: Some(barrier),
             experts: experts.ok(),
-            reference: None,
+            ..Suite::default()
         };
         if suite.stream.is_some() {
             suite.add_reference(machine, &scope, None);

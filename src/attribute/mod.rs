@@ -16,6 +16,8 @@
 mod advice;
 pub mod bandwidth;
 mod drift;
+pub mod knee;
+pub mod ladder;
 mod parts;
 mod verdict;
 

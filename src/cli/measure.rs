@@ -11,7 +11,7 @@ use crate::memory::{Pages, Policy};
 use crate::plan::barrier::Spread;
 use crate::plan::latency::Protocol;
 use crate::plan::stream::PlacementRule;
-use crate::plan::{self, Needs, Preset, Scope, Suite, ThreadList};
+use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Suite, ThreadList};
 use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, Writer};
 use crate::report;
 use crate::run::clock::{Clock, Precision};
@@ -525,15 +525,37 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
             preset,
             budget_s: latency_budget(request, preset)?,
         };
+        let known = LatencyPart::ALL.map(|part| (part.name(), part));
+        let only = choices("--only", &flags.only, &known)?;
+        let wanted = |part: LatencyPart| only.is_empty() || only.contains(&part);
         let latency = plan::latency::plan(machine, &scope, &options);
-        if latency.pairs.is_empty() && !request.is_run() {
+        if latency.pairs.is_empty() && only == [LatencyPart::Core] {
             return Err(Error::usage(
                 "measure latency between CPUs",
                 format!("it takes two different ones, and CPU {} is alone in scope", scope.set()),
                 format!("name two or more of {} with --cpus", machine.allowed_cpus),
             ));
         }
-        suite.latency = Some(latency);
+        suite.latency = Some(latency).filter(|_| wanted(LatencyPart::Core));
+        let advice = "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB";
+        let options = plan::memory_latency::Options {
+            footprint: flag("--footprint", &flags.footprint, advice)?,
+            samples,
+            seed,
+            preset,
+        };
+        if wanted(LatencyPart::Memory) {
+            suite.memory_latency = Some(plan::memory_latency::plan(machine, &scope, &options)?);
+        }
+        suite.loaded = wanted(LatencyPart::Loaded).then(|| plan::loaded::plan(machine, &scope, samples, seed, preset));
+        if wanted(LatencyPart::Atomic) {
+            let options = plan::atomic::Options { samples, preset };
+            suite.atomic = Some(plan::atomic::plan(machine, &scope, &options));
+        }
+        suite.detour = wanted(LatencyPart::Detours).then(|| plan::detour::plan(&scope, preset));
+        if flags.footprint.is_some() && !wanted(LatencyPart::Memory) {
+            return Err(Error::usage("use --footprint here", "it belongs to memory latency", "add memory to --only"));
+        }
     }
     if let Some(flags) = &request.barrier {
         let spreads = Spread::ALL.map(|spread| (spread.name(), spread));

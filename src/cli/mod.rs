@@ -27,7 +27,7 @@ enum Command {
     Run(flags::RunArgs),
     /// Measure memory bandwidth
     Stream(flags::StreamArgs),
-    /// Measure core-to-core latency
+    /// Measure latency: between cores, and of memory
     Latency(flags::LatencyArgs),
     /// Measure barriers
     Barrier(flags::BarrierArgs),

@@ -74,6 +74,9 @@ pub struct Core {
     pub cpus: Vec<CpuId>,
     /// Efficiency rank on hybrid processors, higher is faster; `None` when all cores are of one kind.
     pub kind: Option<u32>,
+    /// Capacity of its first-level data cache; `None` when the system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_level_bytes: Option<Bytes>,
 }
 
 /// One logical CPU and where it sits. Indices point into the vectors of [`Topology`].
@@ -123,6 +126,17 @@ impl Topology {
         let indices: std::collections::BTreeSet<u32> =
             cpus.iter().filter_map(|cpu| self.pu(cpu)?.last_level_cache).collect();
         indices.into_iter().map(|index| &self.caches[index as usize]).collect()
+    }
+
+    /// The data and unified caches of one CPU as the system reports them: level and capacity, ascending.
+    pub fn caches_of(&self, cpu: CpuId) -> Vec<(u8, Bytes)> {
+        let core = self.pu(cpu).and_then(|pu| self.cores.get(pu.core as usize));
+        let first = core.and_then(|core| core.first_level_bytes).map(|bytes| (1, bytes));
+        let others = self.caches.iter().filter(|cache| cache.cpus.contains(cpu));
+        let mut caches: Vec<(u8, Bytes)> =
+            first.into_iter().chain(others.filter_map(|cache| Some((cache.level, cache.bytes?)))).collect();
+        caches.sort_unstable();
+        caches
     }
 
     /// The sum of the distinct last-level caches of these CPUs; `None` when a CPU has no known cache or a size is unknown.
@@ -350,7 +364,8 @@ impl Topology {
             let core = *core_index.entry(owner.global_persistent_index()).or_insert(topology.cores.len());
             if core == topology.cores.len() {
                 let kind = kinds.iter().find(|(_, cpus)| cpus.contains(id)).map(|(rank, _)| *rank);
-                topology.cores.push(Core { cpus: Vec::new(), kind });
+                let first_level_bytes = first_level_bytes(object);
+                topology.cores.push(Core { cpus: Vec::new(), kind, first_level_bytes });
             }
             let threads = &mut topology.cores[core].cpus;
             topology.pus.push(Pu {
@@ -409,6 +424,13 @@ fn caches(hwloc: &Hwloc) -> Vec<Cache> {
     };
     let objects = types.into_iter().flat_map(|kind| hwloc.objects_with_type(kind));
     objects.filter_map(cache).filter(|cache| !cache.cpus.is_empty()).collect()
+}
+
+/// The data cache closest to a CPU.
+fn first_level_bytes(cpu: &TopologyObject) -> Option<Bytes> {
+    let object = cpu.first_ancestor_with_type(ObjectType::L1Cache)?;
+    let Some(ObjectAttributes::Cache(cache)) = object.attributes() else { return None };
+    cache.size().map(|bytes| Bytes(bytes.get()))
 }
 
 fn nodes(hwloc: &Hwloc) -> Vec<Node> {

@@ -1,9 +1,13 @@
 //! What will be measured, and by which rules: pure functions of the machine and the options. A plan can be printed.
 
+pub mod atomic;
 pub mod barrier;
+pub mod detour;
 mod domain;
 pub mod experts;
 pub mod latency;
+pub mod loaded;
+pub mod memory_latency;
 pub mod reference;
 mod scope;
 pub mod stream;
@@ -45,12 +49,52 @@ pub struct Suite {
     pub stream: Option<stream::Plan>,
     /// Core-to-core latency.
     pub latency: Option<latency::Plan>,
+    /// Memory latency.
+    pub memory_latency: Option<memory_latency::Plan>,
+    /// Loaded latency.
+    pub loaded: Option<loaded::Plan>,
+    /// Contended atomics.
+    pub atomic: Option<atomic::Plan>,
+    /// Detours.
+    pub detour: Option<detour::Plan>,
     /// Barriers.
     pub barrier: Option<barrier::Plan>,
     /// Decode replay.
     pub experts: Option<experts::Plan>,
     /// What is repeated between the others.
     pub reference: Option<reference::Plan>,
+}
+
+/// A part of what `membar latency` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatencyPart {
+    /// A line between two cores.
+    Core,
+    /// A load from memory, and from caches.
+    Memory,
+    /// A load from memory while others read.
+    Loaded,
+    /// Counting on one line by many.
+    Atomic,
+    /// What somebody else takes of CPUs.
+    Detours,
+}
+
+impl LatencyPart {
+    /// All of them, in the order they are taken.
+    pub const ALL: [LatencyPart; 5] =
+        [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Loaded, LatencyPart::Atomic, LatencyPart::Detours];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LatencyPart::Core => "core",
+            LatencyPart::Memory => "memory",
+            LatencyPart::Loaded => "loaded",
+            LatencyPart::Atomic => "atomic",
+            LatencyPart::Detours => "detours",
+        }
+    }
 }
 
 /// Memory and time that a plan will take. Times are guesses from assumed rates, good enough to decide whether to wait.
@@ -85,6 +129,10 @@ impl Suite {
         let parts = [
             self.stream.as_ref().map(stream::Plan::needs),
             self.latency.as_ref().map(latency::Plan::needs),
+            self.memory_latency.as_ref().map(memory_latency::Plan::needs),
+            self.loaded.as_ref().map(loaded::Plan::needs),
+            self.atomic.as_ref().map(atomic::Plan::needs),
+            self.detour.as_ref().map(detour::Plan::needs),
             self.barrier.as_ref().map(barrier::Plan::needs),
             self.experts.as_ref().map(experts::Plan::needs),
         ];

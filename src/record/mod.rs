@@ -6,8 +6,9 @@ mod writer;
 
 pub use reader::Record;
 pub use schema::{
-    BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep, DecodeSummary, Detours,
-    Disturbance, End, LatencySummary, Line, OverheadStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary,
-    Repeated, RunHeader, SCHEMA, Step, StreamStep, StreamSummary, ThreadSpan,
+    AtomicStep, AtomicSummary, BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep,
+    DecodeSummary, DetourStep, DetourSummary, Detours, Disturbance, End, LatencySummary, Line, LoadedLatencyStep,
+    LoadedSummary, MemoryLatencyStep, OverheadStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary, Repeated,
+    RunHeader, SCHEMA, Step, StreamStep, StreamSummary, ThreadSpan,
 };
 pub use writer::Writer;

@@ -74,8 +74,21 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 9] =
-                ["run", "stream", "core_latency", "barrier", "decode", "reference", "overhead", "peer", "end"];
+            const KNOWN: [&str; 13] = [
+                "run",
+                "stream",
+                "core_latency",
+                "memory_latency",
+                "atomic",
+                "detour",
+                "loaded_latency",
+                "barrier",
+                "decode",
+                "reference",
+                "overhead",
+                "peer",
+                "end",
+            ];
             if !KNOWN.contains(&kind.as_str()) {
                 continue;
             }

@@ -22,6 +22,14 @@ pub enum Line {
     Stream(StreamStep),
     /// One pair of CPUs, one protocol.
     CoreLatency(CoreLatencyStep),
+    /// One CPU's chase through memory.
+    MemoryLatency(MemoryLatencyStep),
+    /// One CPU's chase through memory while others read.
+    LoadedLatency(LoadedLatencyStep),
+    /// One operation on one line by several threads.
+    Atomic(AtomicStep),
+    /// What somebody else took of one CPU.
+    Detour(DetourStep),
     /// One barrier on one set of threads.
     Barrier(BarrierStep),
     /// One arm of one decode replay in one round.
@@ -254,6 +262,125 @@ fn modified() -> String {
     "modified".to_owned()
 }
 
+/// The time of a load that waits for the one before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryLatencyStep {
+    /// Common fields; a unit is one load.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `memory`, or `ladder` for a footprint below.
+    pub scope: String,
+    /// Node of the CPU.
+    pub cpu_node: Option<NodeId>,
+    /// Node that pages were asked onto.
+    pub memory_node: Option<NodeId>,
+    /// Bytes that the cycle goes through.
+    pub footprint_bytes: Bytes,
+    /// The CPU's last-level cache, reported or assumed.
+    pub cache_bytes: Bytes,
+    /// Pages asked for.
+    pub page_kind: String,
+    /// The size of nearly all pages that were granted.
+    pub page_bytes: Bytes,
+    /// Share of the buffer in huge pages, where known.
+    pub huge_page_share: Option<f64>,
+    /// Sampled pages by node, after the samples.
+    pub pages_on_node: Vec<(NodeId, u64)>,
+    /// Derived.
+    pub summary: LatencySummary,
+}
+
+/// Threads that take numbers from one counter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AtomicStep {
+    /// Common fields; a unit is one number taken, by whichever thread.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `fetch_add` or `compare_and_swap`.
+    pub operation: String,
+    /// Numbers that each thread took in all samples together, in thread order.
+    pub operations_by_thread: Vec<u64>,
+    /// Node on which the counter was seen.
+    pub home_node: Option<NodeId>,
+    /// Derived.
+    pub summary: AtomicSummary,
+}
+
+/// Derived from an [`AtomicStep`]'s samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AtomicSummary {
+    /// All threads together, in the median sample.
+    pub operations_per_s: Option<f64>,
+    /// Of the thread with the fewest, over that of the one with the most: 0 to 1.
+    pub fairness: Option<f64>,
+}
+
+/// Gaps between clock reads on one CPU, while all others were watched as well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DetourStep {
+    /// Common fields; the only sample is the time watched, a unit is a window.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Gaps above this count.
+    pub threshold_ns: u64,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// Gaps in all windows.
+    pub count: u64,
+    /// Their sum.
+    pub total_ns: u64,
+    /// The longest gap that began in each window; 0 where there was none.
+    pub window_longest_ns: Vec<u64>,
+    /// Derived.
+    pub summary: DetourSummary,
+}
+
+/// Derived from a [`DetourStep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DetourSummary {
+    /// Gaps a second.
+    pub per_s: Option<f64>,
+    /// Share of the time, 0 to 1.
+    pub share: Option<f64>,
+    /// The longest.
+    pub longest_ns: Option<u64>,
+}
+
+/// The time of a load that waits for the one before, while other threads read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadedLatencyStep {
+    /// Common fields; a unit is one load of thread 0. The other threads read. Without `disturbance.detours`.
+    #[serde(flatten)]
+    pub step: Step,
+    /// `machine` or `node N`.
+    pub scope: String,
+    /// Node of the CPU that chases.
+    pub cpu_node: Option<NodeId>,
+    /// Node of its chain, by first touch.
+    pub memory_node: Option<NodeId>,
+    /// Pace of the readers: share of the fastest, 0 to 1, as asked.
+    pub pace: f64,
+    /// Bytes of the chain.
+    pub chain_bytes: Bytes,
+    /// Bytes of the readers' array.
+    pub array_bytes: Bytes,
+    /// What all readers read around each sample.
+    pub background_bytes: Vec<u64>,
+    /// In which time.
+    pub background_ns: Vec<u64>,
+    /// Derived.
+    pub summary: LoadedSummary,
+}
+
+/// Derived from a [`LoadedLatencyStep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadedSummary {
+    /// What the readers read a second, in the median sample.
+    pub background_bytes_per_s: Option<f64>,
+    /// Median time of a load.
+    pub median_ns: Option<f64>,
+}
+
 /// Derived from samples: time of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
@@ -466,6 +593,10 @@ impl Line {
             Line::Run(_) | Line::End(_) => None,
             Line::Stream(line) => Some(&line.step),
             Line::CoreLatency(line) => Some(&line.step),
+            Line::MemoryLatency(line) => Some(&line.step),
+            Line::LoadedLatency(line) => Some(&line.step),
+            Line::Atomic(line) => Some(&line.step),
+            Line::Detour(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
             Line::Reference(line) => Some(&line.step),

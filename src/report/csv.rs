@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::record::{Line, Record};
 use crate::stats;
+use crate::units::NodeId;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -69,6 +70,27 @@ fn names(line: &Line) -> (&'static str, String, String) {
         Line::CoreLatency(step) => {
             let home = step.home_node.map(|node| format!(", home {node}")).unwrap_or_default();
             ("core_latency", step.protocol.clone(), format!("{}{home}", step.reported_class))
+        }
+        Line::MemoryLatency(step) => {
+            let node = |node: Option<NodeId>| node.map_or("-".to_owned(), |node| node.to_string());
+            let (from, to) = (node(step.cpu_node), node(step.memory_node));
+            let what = format!("{} {} {}", step.scope, step.footprint_bytes.0, step.page_kind);
+            ("memory_latency", what, format!("node {from} to node {to}, pages of {}", step.page_bytes.0))
+        }
+        Line::LoadedLatency(step) => {
+            let rate = step.summary.background_bytes_per_s;
+            let rate = rate.map_or(String::new(), |rate| format!("background {rate:.0} bytes/s"));
+            ("loaded_latency", step.scope.clone(), rate)
+        }
+        Line::Atomic(step) => {
+            let fairness = step.summary.fairness.map_or(String::new(), |share| format!("fairness {share:.3}"));
+            ("atomic", step.operation.clone(), fairness)
+        }
+        Line::Detour(step) => {
+            let summary = &step.summary;
+            let share = summary.share.map_or(String::new(), |share| format!("share {share:.6}"));
+            let longest = summary.longest_ns.map_or(String::new(), |ns| format!(", longest {ns} ns"));
+            ("detour", format!("above {} ns", step.threshold_ns), format!("{} gaps, {share}{longest}", step.count))
         }
         Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
         Line::Decode(step) => (

@@ -1,11 +1,15 @@
 //! Strings out: what a person reads and what a script reads. Functions of records (or of plans and machines) alone.
 
+mod atomic;
 mod bandwidth;
 mod csv;
+mod detour;
 mod document;
 mod drift;
 mod listing;
+mod loaded;
 mod measured;
+mod memory;
 mod plan;
 mod stream;
 mod summary;

@@ -6,7 +6,8 @@ use crate::machine::Machine;
 use crate::plan::Suite;
 use crate::plan::reference::PairLatency;
 use crate::plan::stream::Group;
-use crate::units::CpuSet;
+use crate::units::{CpuSet, Nanos};
+use std::collections::BTreeSet;
 
 /// The plan of a command.
 pub fn document(suite: &Suite, machine: &Machine) -> Document {
@@ -41,6 +42,50 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         }
         document.table(table);
         left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.memory_latency {
+        document.heading(format!("Memory latency: {} samples each, random order of lines", plan.samples));
+        let mut table = Table::new(["memory of node", "footprint", "pages", "from CPUs", "footprints below"]);
+        for group in &plan.groups {
+            let mark = table.mark(&group.caveats);
+            let cpus: CpuSet = group.chases.iter().map(|chase| chase.cpu).collect();
+            table.row(vec![
+                group.memory_node.map_or("all".into(), |node| node.to_string()),
+                format!("{}{mark}", group.footprint_bytes),
+                group.pages.name().to_owned(),
+                short(&cpus),
+                group.ladder.as_ref().map_or("none".into(), |ladder| ladder.footprints.len().to_string()),
+            ]);
+        }
+        document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.loaded {
+        document.heading(format!("Loaded latency: {} paces, {} samples each", plan.paces.len(), plan.samples));
+        let mut table = Table::new(["scope", "chasing CPU", "others", "chain", "array"]);
+        for group in &plan.groups {
+            let mark = table.mark(&group.caveats);
+            table.row(vec![
+                group.scope.clone(),
+                group.cpus.first().map_or(String::new(), ToString::to_string),
+                (group.cpus.len() - 1).to_string(),
+                group.chain_bytes.to_string(),
+                format!("{}{mark}", group.array_bytes),
+            ]);
+        }
+        document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.atomic {
+        let counts: BTreeSet<usize> = plan.steps.iter().map(|step| step.cpus.len()).collect();
+        let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+        document.heading(format!("Contended atomics: {} steps, {} samples each", plan.steps.len(), plan.samples));
+        document.paragraph(format!("by {} threads", counts.join(", ")));
+    }
+    if let Some(plan) = &suite.detour {
+        let watched = Nanos(u64::from(plan.windows) * plan.window_ns);
+        let cpus: CpuSet = plan.cpus.iter().copied().collect();
+        document.heading(format!("Detours: CPUs {} read the clock for {watched}", short(&cpus)));
     }
     if let Some(plan) = &suite.barrier {
         document.heading(format!("Barriers: {} steps, {} samples each", plan.steps.len(), plan.samples));

@@ -1,5 +1,9 @@
 //! The object that `membar run --format json` prints. Its names are a contract: scripts read them.
 
+use super::atomic::Atomic;
+use super::detour::Detour;
+use super::loaded::Loaded;
+use super::memory::{self, Level, Memory};
 use crate::attribute::bandwidth::{Column, Doubling, best, column, sweep};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
 use crate::caveat::Caveat;
@@ -14,6 +18,11 @@ pub struct Summary {
     schema: u32,
     stream: Option<Stream>,
     core_latency: Option<CoreLatency>,
+    memory_latency: Vec<Memory>,
+    levels: Vec<Level>,
+    loaded_latency: Vec<Loaded>,
+    atomic: Vec<Atomic>,
+    detour: Option<Detour>,
     barrier: Vec<Barrier>,
     decode: Vec<Decode>,
     verdict: Option<Overall>,
@@ -110,6 +119,11 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         schema: SCHEMA,
         stream: stream(record),
         core_latency: core_latency(record),
+        memory_latency: memory::chases(record),
+        levels: memory::measured_levels(record),
+        loaded_latency: super::loaded::summary(record),
+        atomic: super::atomic::summary(record),
+        detour: super::detour::summary(record),
         barrier: record
             .lines
             .iter()

@@ -2,11 +2,15 @@
 //! without a rule in the plan.
 
 mod affinity;
+pub mod atomic;
 pub mod barrier;
 mod calibrate;
 pub mod clock;
 pub mod decode;
+pub mod detour;
 pub mod latency;
+pub mod loaded;
+pub mod memory_latency;
 pub mod overhead;
 pub mod peer;
 pub mod reference;
@@ -67,6 +71,19 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     if let Some(plan) = &suite.latency {
         reference.take(context)?;
         latency::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.memory_latency {
+        reference.take(context)?;
+        memory_latency::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.loaded {
+        loaded::run(plan, isa, context)?;
+    }
+    if let Some(plan) = &suite.atomic {
+        atomic::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.detour {
+        detour::run(plan, context)?;
     }
     if let Some(plan) = &suite.barrier {
         reference.take(context)?;

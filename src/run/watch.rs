@@ -8,7 +8,7 @@ use crate::units::{CpuId, CpuSet, Nanos};
 /// How long each thread watches before a step.
 const WINDOW: Nanos = Nanos(1_000_000);
 /// A gap between two clock reads that no clock read explains.
-const DETOUR: Nanos = Nanos(1_000);
+pub(super) const DETOUR: Nanos = Nanos(1_000);
 /// Ticks of /proc/stat in a second: USER_HZ, 100 on every architecture that Rust supports on Linux.
 const TICK_NS: f64 = 1e7;
 

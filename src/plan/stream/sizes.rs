@@ -40,7 +40,7 @@ pub(in crate::plan) struct Arrays {
 }
 
 /// The least array whose passes the caches of these CPUs cannot hold, those caches, and a caveat if they are a guess.
-pub(super) fn least(machine: &Machine, cpus: &CpuSet) -> (Bytes, Bytes, Option<Caveat>) {
+pub(in crate::plan) fn least(machine: &Machine, cpus: &CpuSet) -> (Bytes, Bytes, Option<Caveat>) {
     let (cache, unknown) = cache_sum(&machine.topology, cpus);
     let least = cache.0.saturating_mul(ARRAY_PER_CACHE).max(ARRAY_LEAST);
     (Bytes(least.checked_next_multiple_of(ARRAY_GRAIN).unwrap_or(least)), cache, unknown)
@@ -68,7 +68,7 @@ impl Place<'_> {
 }
 
 /// The largest array of which `arrays` fit there; `None` when the memory's size is unknown.
-pub(super) fn most(machine: &Machine, place: Place<'_>, arrays: u64, pages: Option<Pages>) -> Option<Bytes> {
+pub(in crate::plan) fn most(machine: &Machine, place: Place<'_>, arrays: u64, pages: Option<Pages>) -> Option<Bytes> {
     let pool = machine.environment.free_2m_pages.map(|pages| pages << 21).filter(|_| pages == Some(Pages::Huge2M));
     let usable = place.usable(machine).map(|bytes| bytes.0);
     let bytes = pool.into_iter().chain(usable).min()?;
