@@ -20,6 +20,7 @@ pub fn document(record: &Record) -> Document {
     super::bandwidth::bandwidth(record, &mut document);
     super::validate::section(record, &mut document);
     latency(record, &mut document);
+    super::clusters::section(record, &mut document);
     barriers(record, &mut document);
     decode(record, &mut document);
     remarks(record, &mut document);

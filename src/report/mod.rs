@@ -1,6 +1,7 @@
 //! Strings out: what a person reads and what a script reads. Functions of records (or of plans and machines) alone.
 
 mod bandwidth;
+mod clusters;
 mod csv;
 mod document;
 mod drift;
@@ -12,6 +13,7 @@ mod summary;
 pub mod topology;
 mod validate;
 
+pub use clusters::paste;
 pub use csv::csv;
 pub use document::{Document, Table};
 pub use listing::{algorithms, kernels, models, protocols};
