@@ -62,7 +62,7 @@ pub struct Class {
     pub pairs: usize,
     /// The CPUs that share this level, ordered by their first CPU. A group of one has nobody close.
     pub groups: Vec<CpuSet>,
-    /// CPUs in no group: not compared with some group that could have them.
+    /// CPUs in no group: hardly compared with some group that could have them, or torn between two answers.
     pub unplaced: CpuSet,
 }
 
@@ -170,7 +170,8 @@ impl Clusters {
             match judge(&below, &groups, &pairs, &valley, reported) {
                 Some(share) => {
                     fit = fit.min(share);
-                    let (groups, apart) = dissolved(groups);
+                    let (groups, mut apart) = dissolved(groups);
+                    apart.extend(torn(&groups, &pairs, &valley));
                     below.clone_from(&groups);
                     labels.push(groups);
                     doubtful.push(apart);
@@ -200,6 +201,23 @@ impl Clusters {
     pub fn pairs(&self) -> usize {
         self.pairs.len()
     }
+}
+
+/// CPUs that are alone although a quarter of their pairs with some group are fast: few pairs, some of them far out.
+fn torn(groups: &[usize], pairs: &[Pair], valley: &levels::Valley) -> BTreeSet<usize> {
+    let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+    groups.iter().for_each(|group| *sizes.entry(*group).or_default() += 1);
+    let mut tallies: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
+    for pair in pairs {
+        for (alone, other) in [(pair.a, pair.b), (pair.b, pair.a)] {
+            if sizes[&groups[alone]] == 1 {
+                let (fast, all) = tallies.entry((alone, groups[other])).or_default();
+                *fast += usize::from(pair.ln < valley.at);
+                *all += 1;
+            }
+        }
+    }
+    tallies.into_iter().filter(|(_, (fast, all))| *fast > 0 && 4 * fast >= *all).map(|((alone, _), _)| alone).collect()
 }
 
 /// Groups that are pairs of CPUs but for a few larger ones, which one pair far out has tied together: those come apart
