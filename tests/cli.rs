@@ -108,7 +108,7 @@ fn bad_input_is_named_with_what_to_do() {
         (STREAM, &["--label", "novalue"], "NAME=VALUE"),
         (STREAM, &["--topology", file, "--plan"], "lstopo"),
         (STREAM, &["--topology", "/no/such/file.xml", "--plan"], "lstopo"),
-        (STREAM, &["--topology", "measured:x", "--plan"], "sysfs:DIR"),
+        (STREAM, &["--topology", "measured:x", "--plan"], "name a file that membar wrote"),
         (STREAM, &["--topology", "synthetic:core:4 pu:1"], "--plan"),
         (STREAM, &["--out", unwritable], "directory"),
         (STREAM, &["--quick", "--full"], "cannot be used with"),

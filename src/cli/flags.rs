@@ -15,7 +15,7 @@ pub struct Common {
     /// Memory nodes to use
     #[arg(long, value_name = "LIST")]
     pub nodes: Option<String>,
-    /// Plan for FILE.xml, synthetic:"pack:2 numa:3 …" or sysfs:DIR instead of this machine (never measured)
+    /// Plan for FILE.xml, synthetic:"pack:2 numa:3 …", sysfs:DIR or measured:RECORD instead of this machine (never measured)
     #[arg(long, value_name = "SOURCE")]
     pub topology: Option<String>,
     /// Print the plan and measure nothing

@@ -43,10 +43,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     if common.list {
         return list(request, isa, format);
     }
-    let machine = match &common.topology {
-        Some(source) => Machine::from_source(source)?,
-        None => Machine::this_system()?,
-    };
+    let machine = super::source::machine(common.topology.as_deref())?;
     let suite = suite(request, &machine, isa, format)?;
     if common.plan {
         return output::document(&report::plan_document(&suite, &machine), format, &suite);

@@ -3,10 +3,10 @@
 mod flags;
 mod measure;
 mod output;
+mod source;
 mod validate;
 
 use crate::error::{Error, Kind, Result};
-use crate::machine::Machine;
 use crate::record::Record;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -43,7 +43,7 @@ enum Command {
 
 #[derive(clap::Args, Debug)]
 struct TopologyArgs {
-    /// FILE.xml, synthetic:"pack:2 numa:3 …" or sysfs:DIR instead of this machine
+    /// FILE.xml, synthetic:"pack:2 numa:3 …", sysfs:DIR or measured:RECORD (groups by its latencies) instead of this machine
     #[arg(long, value_name = "SOURCE")]
     topology: Option<String>,
 }
@@ -106,11 +106,9 @@ fn status(error: &Error) -> ExitCode {
 }
 
 fn topology(arguments: &TopologyArgs) -> Result<ExitCode> {
-    let machine = match &arguments.topology {
-        Some(source) => Machine::from_source(source)?,
-        None => Machine::this_system()?,
-    };
-    output::print(&crate::report::topology::text(&machine))
+    let machine = source::machine(arguments.topology.as_deref())?;
+    let groups = source::groups(arguments.topology.as_deref())?;
+    output::print(&format!("{}{groups}", crate::report::topology::text(&machine)))
 }
 
 fn report(arguments: &ReportArgs) -> Result<ExitCode> {

@@ -52,6 +52,8 @@ pub enum Source {
     Synthetic(String),
     /// A recorded file-system tree that holds `sys/` and `proc/`, `sysfs:DIR`.
     Sysfs(PathBuf),
+    /// The machine of a record with last-level caches as its latencies show them, `measured:RECORD`.
+    Measured(PathBuf),
 }
 
 impl Machine {
@@ -107,6 +109,14 @@ impl Machine {
         let mut caveats = Vec::new();
         let (source, topology) = match Source::parse(source)? {
             Source::ThisSystem => return Machine::this_system(),
+            // Records come after machines in the order of modules.
+            Source::Measured(record) => {
+                return Err(Error::usage(
+                    format!("read the topology measured:{}", record.display()),
+                    "groups come from a record's latencies, which are not read here",
+                    "give it to --topology",
+                ));
+            }
             Source::Xml(path) => {
                 let topology = topology::xml_file(&path)?;
                 (Source::Xml(path), topology)
@@ -132,6 +142,20 @@ impl Machine {
             caveats,
         };
         Ok(machine.with_doubts(line_bytes))
+    }
+
+    /// The machine of a record, for planning: its topology, already regrouped, and what its process was allowed. `record` is
+    /// where it lies. Local limits do not count.
+    pub fn measured(
+        record: PathBuf,
+        topology: Topology,
+        allowed_cpus: CpuSet,
+        allowed_nodes: NodeSet,
+        caveats: Vec<Caveat>,
+    ) -> Machine {
+        let line_bytes = topology.caches.iter().filter_map(|cache| cache.line_bytes).max();
+        let (source, cpu, environment) = (Source::Measured(record), Cpu::detect(), Environment::default());
+        Machine { source, topology, cpu, environment, allowed_cpus, allowed_nodes, caveats }.with_doubts(line_bytes)
     }
 
     /// Adds the caveats that apply to any source.
@@ -202,6 +226,9 @@ impl Source {
         if let Some(dir) = text.strip_prefix("sysfs:") {
             return Ok(Source::Sysfs(PathBuf::from(dir)));
         }
+        if let Some(record) = text.strip_prefix("measured:") {
+            return Ok(Source::Measured(PathBuf::from(record)));
+        }
         if let Some(path) = text.strip_prefix("xml:") {
             return Ok(Source::Xml(PathBuf::from(path)));
         }
@@ -211,7 +238,7 @@ impl Source {
             return Err(Error::usage(
                 format!("read the topology '{text}'"),
                 "it is in no form that is known",
-                "write FILE.xml, xml:FILE, synthetic:\"pack:2 numa:3 l3:1 core:8 pu:2\" or sysfs:DIR",
+                "write FILE.xml, xml:FILE, synthetic:\"pack:2 numa:3 l3:1 core:8 pu:2\", sysfs:DIR or measured:RECORD",
             ));
         }
         Ok(Source::Xml(PathBuf::from(text)))

@@ -151,6 +151,28 @@ impl Topology {
             .map(Bytes)
     }
 
+    /// Puts other last-level caches in place of these ones, each a set of CPUs and its size; caches below stay. A level-2
+    /// cache that was the last one is no longer.
+    pub fn replace_last_level(&mut self, groups: &[(CpuSet, Option<Bytes>)]) {
+        let mut last: Vec<u32> = self.pus.iter().filter_map(|pu| pu.last_level_cache).collect();
+        last.sort_unstable();
+        last.dedup();
+        let first = last.first().and_then(|index| self.caches.get(*index as usize));
+        let (level, line_bytes) =
+            (first.map_or(3, |cache| cache.level.max(3)), first.and_then(|cache| cache.line_bytes));
+        let mut index = 0;
+        self.caches.retain(|cache| {
+            index += 1;
+            cache.level < level || last.binary_search(&(index - 1)).is_err()
+        });
+        self.pus.iter_mut().for_each(|pu| pu.last_level_cache = None);
+        for (cpus, bytes) in groups {
+            let here = u32::try_from(self.caches.len()).ok();
+            self.caches.push(Cache { level, bytes: *bytes, line_bytes, cpus: cpus.clone() });
+            self.pus.iter_mut().filter(|pu| cpus.contains(pu.id)).for_each(|pu| pu.last_level_cache = here);
+        }
+    }
+
     /// These CPUs with one hardware thread a core first (in topology order), then the second ones, and so on:
     /// the order in which a thread sweep takes CPUs.
     pub fn cores_first(&self, cpus: &CpuSet) -> Vec<CpuId> {

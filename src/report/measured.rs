@@ -20,6 +20,7 @@ pub fn document(record: &Record) -> Document {
     super::bandwidth::bandwidth(record, &mut document);
     super::validate::section(record, &mut document);
     latency(record, &mut document);
+    super::clusters::section(record, &mut document);
     super::memory::section(record, &mut document);
     super::loaded::section(record, &mut document);
     super::atomic::section(record, &mut document);

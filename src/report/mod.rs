@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bandwidth;
+mod clusters;
 mod csv;
 mod detour;
 mod document;
@@ -16,6 +17,7 @@ mod summary;
 pub mod topology;
 mod validate;
 
+pub use clusters::paste;
 pub use csv::csv;
 pub use document::{Document, Table};
 pub use listing::{algorithms, kernels, models, protocols};

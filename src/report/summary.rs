@@ -5,6 +5,7 @@ use super::detour::Detour;
 use super::loaded::Loaded;
 use super::memory::{self, Level, Memory};
 use crate::attribute::bandwidth::{Column, Doubling, best, column, sweep};
+use crate::attribute::clusters::{Class, Clusters};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
 use crate::caveat::Caveat;
 use crate::record::{Line, Record, SCHEMA};
@@ -53,6 +54,11 @@ struct CoreLatency {
     median_ns: Option<f64>,
     min_ns: Option<f64>,
     max_ns: Option<f64>,
+    /// Classes of pairs by latency, fastest first; absent where too little was measured to tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<Class>>,
+    /// Whether the groups are as reported; null where that cannot be told.
+    agrees_with_reported: Option<bool>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -190,7 +196,11 @@ fn core_latency(record: &Record) -> Option<CoreLatency> {
     let medians: Vec<f64> = steps().filter_map(|step| step.summary.median_ns).collect();
     let path = steps().next()?.path.clone();
     let at = |q| stats::quantile(&medians, q);
-    Some(CoreLatency { protocol: "cas", path, median_ns: at(0.5), min_ns: at(0.0), max_ns: at(1.0) })
+    let clusters = Clusters::of(record).and_then(Result::ok);
+    let agrees_with_reported = clusters.as_ref().and_then(|clusters| clusters.against(&record.header).agrees);
+    let (median_ns, min_ns, max_ns) = (at(0.5), at(0.0), at(1.0));
+    let classes = clusters.map(|clusters| clusters.classes);
+    Some(CoreLatency { protocol: "cas", path, median_ns, min_ns, max_ns, classes, agrees_with_reported })
 }
 
 fn decode(attribution: &Attribution) -> Decode {

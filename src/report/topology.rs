@@ -44,6 +44,10 @@ fn header(machine: &Machine, out: &mut String) {
         Source::Xml(path) => line(out, format_args!("from {}: not this system, for planning only", path.display())),
         Source::Synthetic(text) => line(out, format_args!("synthetic \"{text}\": not this system, for planning only")),
         Source::Sysfs(dir) => line(out, format_args!("from {}: not this system, for planning only", dir.display())),
+        Source::Measured(record) => line(
+            out,
+            format_args!("from {}, last-level caches as its latencies show: for planning only", record.display()),
+        ),
     }
     let last_level = topology.last_level_caches(&topology.cpus()).len();
     line(
