@@ -156,6 +156,13 @@ pub enum Caveat {
     },
 }
 
+impl Caveat {
+    /// Whether it says that a cache may have served the data.
+    pub fn is_cached(&self) -> bool {
+        matches!(self, Caveat::CacheResident { .. } | Caveat::CannotBeDram { .. })
+    }
+}
+
 impl fmt::Display for Caveat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -86,8 +86,7 @@ impl Column {
 
 /// Whether these numbers are of memory, as far as is known.
 fn is_memory(step: &StreamStep) -> bool {
-    let cached = |caveat: &Caveat| matches!(caveat, Caveat::CannotBeDram { .. } | Caveat::CacheResident { .. });
-    step.array_bytes.0 / ARRAY_PER_CACHE >= step.cache_bytes.0 && !step.step.caveats.iter().any(cached)
+    step.array_bytes.0 / ARRAY_PER_CACHE >= step.cache_bytes.0 && !step.step.caveats.iter().any(Caveat::is_cached)
 }
 
 /// The column of a record, confirmed or not, if its sweep has a copy over arrays that count as memory.

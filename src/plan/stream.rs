@@ -107,8 +107,7 @@ pub struct Group {
 impl Group {
     /// Whether its arrays are known to be too small to be memory.
     pub fn is_cached(&self) -> bool {
-        let cached = |caveat: &Caveat| matches!(caveat, Caveat::CacheResident { .. } | Caveat::CannotBeDram { .. });
-        self.caveats.iter().any(cached)
+        self.caveats.iter().any(Caveat::is_cached)
     }
 }
 
@@ -489,8 +488,7 @@ impl Plan {
         for group in &self.groups {
             let held = group.array_bytes.0 * arrays(&group.kernels);
             needs.memory_bytes = needs.memory_bytes.max(Bytes(held));
-            let threads =
-                group.cpus.len().min(group.cpus.iter().collect::<std::collections::BTreeSet<_>>().len()) as f64;
+            let threads = group.cpus.iter().copied().collect::<CpuSet>().len() as f64;
             let pass: u64 = group.kernels.iter().map(|row| row.operation.counted_bytes(group.array_bytes).0).sum();
             // One pass is the check; before each sample the caches are filled with the row's own lines.
             let refill = 2 * group.cache_bytes.0 * group.kernels.len() as u64;

@@ -89,10 +89,7 @@ fn measure(plan: &Plan, planned: &Planned, context: &Context<'_>) -> Result<Opti
     let per_sample = spans::by_sample(outcome.results.iter().map(|taken| &taken.spans));
     let mut caveats = planned.caveats.clone();
     caveats.extend(outcome.caveats);
-    if (per_sample.len() as u32) < samples {
-        let reason = stop.reason(context.clock.now()).unwrap_or("time budget").to_owned();
-        caveats.push(Caveat::CutShort { samples: per_sample.len() as u32, planned: samples, reason });
-    }
+    caveats.extend(context.cut_short(per_sample.len() as u32, samples, "time budget"));
     let mut step = Step {
         threads: threads as u32,
         cpus: planned.cpus.clone(),

@@ -93,10 +93,7 @@ impl WithBarrier for Measurement<'_, '_> {
         let per_sample = spans::by_sample(outcome.results.iter().map(|(spans, _, _)| spans));
         let mut caveats = planned.caveats.clone();
         caveats.extend(outcome.caveats);
-        if (per_sample.len() as u32) < samples {
-            let reason = stop.reason(context.clock.now()).unwrap_or("bounded in time").to_owned();
-            caveats.push(Caveat::CutShort { samples: per_sample.len() as u32, planned: samples, reason });
-        }
+        caveats.extend(context.cut_short(per_sample.len() as u32, samples, "bounded in time"));
         let mut step = Step {
             threads: planned.cpus.len() as u32,
             cpus: planned.cpus.clone(),

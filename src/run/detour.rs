@@ -66,10 +66,7 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
         let taken = seen.longest.len() as u32;
         let mut caveats: Vec<Caveat> =
             outcome.caveats.iter().filter(|caveat| speaks_of(caveat, *cpu)).cloned().collect();
-        if taken < windows {
-            let reason = stop.reason(context.clock.now()).unwrap_or("time budget").to_owned();
-            caveats.push(Caveat::CutShort { samples: taken, planned: windows, reason });
-        }
+        caveats.extend(context.cut_short(taken, windows, "time budget"));
         let mut disturbance = outcome.disturbance.clone();
         disturbance.detours = detours.get(index).copied().into_iter().collect();
         let step = Step {

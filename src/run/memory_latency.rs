@@ -1,7 +1,7 @@
 //! Memory latency: one pinned thread goes along a chain of lines, each load waiting for the one before.
 
 use super::team;
-use super::{Context, Outcome, Stop, calibrate, spans};
+use super::{Context, Outcome, Stop, calibrate, spans, stream};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::memory::chain::{BLOCK_BYTES, Chain, chase, sweep};
@@ -26,8 +26,7 @@ const STEPS_AT_ONCE: u64 = 4096;
 const VERIFIED_BYTES: u64 = 16 << 20;
 /// Sampled pages.
 const PAGES_SAMPLED: usize = 64;
-/// Share of the sampled pages that must lie where asked, and share of huge pages from which on the page size is theirs.
-const PAGES_THERE: f64 = 0.99;
+/// Share of huge pages from which on the page size is theirs.
 const PAGES_HUGE: f64 = 0.9;
 
 /// Measures a memory-latency plan.
@@ -241,10 +240,7 @@ fn time(
     *at = *end;
     let mut caveats: Vec<Caveat> = how.caveats.iter().cloned().chain(held.bind_caveat.clone()).collect();
     caveats.extend(outcome.caveats);
-    if (taken.len() as u32) < how.samples {
-        let reason = stop.reason(context.clock.now()).unwrap_or("time budget").to_owned();
-        caveats.push(Caveat::CutShort { samples: taken.len() as u32, planned: how.samples, reason });
-    }
+    caveats.extend(context.cut_short(taken.len() as u32, how.samples, "time budget"));
     let mut step = Step {
         threads: 1,
         cpus: vec![chaser.cpu],
@@ -259,9 +255,8 @@ fn time(
     let asked: NodeSet = group.memory_node.into_iter().collect();
     match &seen {
         Ok(seen) => {
-            let elsewhere = seen.share(|node| asked.contains(node)).filter(|share| *share < PAGES_THERE);
-            let elsewhere = elsewhere.filter(|_| !asked.is_empty());
-            step.caveats.extend(elsewhere.map(|share_there| Caveat::PagesElsewhere { asked, share_there }));
+            let there = seen.share(|node| asked.contains(node));
+            step.caveats.extend(there.and_then(|share_there| stream::elsewhere(&asked, share_there)));
         }
         Err(error) => step.caveats.push(Caveat::PlacementUnverified { reason: error.to_string() }),
     }

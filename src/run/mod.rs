@@ -19,7 +19,7 @@ pub mod stream;
 pub mod team;
 mod watch;
 
-use crate::caveat::LeftOut;
+use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::machine::IsaSet;
 use crate::plan::Suite;
@@ -129,6 +129,12 @@ impl Context<'_> {
     /// Why to stop now, if at all.
     pub fn stop_reason(&self) -> Option<&'static str> {
         self.stop.reason(self.clock.now())
+    }
+
+    /// A caveat when fewer samples were taken than planned: why to stop now, or `otherwise`.
+    fn cut_short(&self, samples: u32, planned: u32, otherwise: &str) -> Option<Caveat> {
+        let reason = || self.stop_reason().unwrap_or(otherwise).to_owned();
+        (samples < planned).then(|| Caveat::CutShort { samples, planned, reason: reason() })
     }
 
     /// Whether it is too late for `what`; says so if it is.

@@ -354,10 +354,7 @@ fn stream_step(
         disturbance: outcome.disturbance.clone(),
     };
     let planned = group.samples + 1;
-    if (per_sample.len() as u32) < planned {
-        let reason = context.stop_reason().unwrap_or("stopped").to_owned();
-        step.caveats.push(Caveat::CutShort { samples: per_sample.len() as u32, planned, reason });
-    }
+    step.caveats.extend(context.cut_short(per_sample.len() as u32, planned, "stopped"));
     step.caveats.extend(spans::too_short(&step, context.clock_step));
     if let Some((low_ns, high_ns)) = stats::two_levels(&stats::unit_times(&step)) {
         step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
@@ -565,7 +562,7 @@ fn verify_placement(group: &Group, arrays: [&Buffer; 3], cut: impl Fn(usize) -> 
 }
 
 /// A caveat when too few of the sampled pages lie where they should.
-fn elsewhere(asked: &NodeSet, share_there: f64) -> Option<Caveat> {
+pub(super) fn elsewhere(asked: &NodeSet, share_there: f64) -> Option<Caveat> {
     // Without nodes there is no place to be wrong about.
     let wrong = share_there < PAGES_THERE && !asked.is_empty();
     wrong.then(|| Caveat::PagesElsewhere { asked: asked.clone(), share_there })
