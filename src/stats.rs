@@ -136,10 +136,12 @@ pub fn latency(step: &Step) -> LatencySummary {
 }
 
 /// Time of one unit to a hundredth of a nanosecond: there may be tens of thousands of lines, and more digits would be noise.
+/// So would be percentiles of fewer than seven samples: the outermost samples, which are there.
 pub fn core_latency(step: &Step) -> LatencySummary {
     let all = latency(step);
     let rounded = |ns: Option<f64>| ns.map(|ns| (ns * 100.0).round() / 100.0);
-    LatencySummary { median_ns: rounded(all.median_ns), p5_ns: rounded(all.p5_ns), p95_ns: rounded(all.p95_ns) }
+    let tail = |ns| rounded(ns).filter(|_| step.samples_ns.len() >= 7);
+    LatencySummary { median_ns: rounded(all.median_ns), p5_ns: tail(all.p5_ns), p95_ns: tail(all.p95_ns) }
 }
 
 /// Time of one episode.

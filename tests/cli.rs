@@ -446,7 +446,7 @@ fn latency_says_what_each_value_is_and_where_the_line_lived() {
     for line in &record.lines {
         let Line::CoreLatency(line) = line else { continue };
         seen += 1;
-        assert_eq!((line.path.as_str(), line.line_state.as_str()), ("one_way", "modified"));
+        assert_eq!((line.path.as_str(), line.line_state.as_deref()), ("one_way", Some("modified")));
         assert_eq!(line.home_asked.map(|node| node.to_string()), Some(node.clone()));
         assert_eq!(line.step.samples_ns.len(), 2);
         assert!(line.summary.median_ns.is_some_and(|ns| ns > 0.0));

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use membar::machine::Machine;
-use membar::record::{CoreLatencyStep, Line, Record};
+use membar::plan::{self, Scope};
+use membar::record::{self, CoreLatencyStep, Line, Record};
 use membar::units::NodeId;
 use membar::{report, stats};
 use std::path::Path;
@@ -18,8 +19,7 @@ fn a_line_homed_at_either_side_is_told_apart() {
         _ => None,
     });
     let old = old.unwrap();
-    // What a record without the field means.
-    assert_eq!((old.line_state.as_str(), old.backward_ns.len(), old.home_asked), ("modified", 0, None));
+    assert_eq!((old.line_state.as_deref(), old.backward_ns.len(), old.home_asked), (None, 0, None));
 
     let homed = |node: u32, ns: u64| {
         let mut line = CoreLatencyStep { home_node: Some(NodeId(node)), ..old.clone() };
@@ -46,4 +46,44 @@ fn a_line_homed_at_either_side_is_told_apart() {
     // One side alone needs no column.
     record.lines.truncate(1);
     assert!(!report::document(&record).to_text().contains("homed"));
+}
+
+/// Bytes of the lines that a plan for all pairs will write, with times of the length that is usual.
+fn record_bytes(description: &str) -> usize {
+    let machine = Machine::from_source(&format!("synthetic:{description}")).unwrap();
+    let scope = Scope::new(&machine, None, None).unwrap();
+    let plan = plan::latency::plan(&machine, &scope, &plan::latency::Options::default());
+    let steps: Vec<_> = plan.steps().collect();
+    let mut random = fastrand::Rng::with_seed(1);
+    let line = |step: &plan::latency::Step| {
+        let mut sample = || plan.sample_least_ns + random.u64(..plan.sample_least_ns / 4);
+        let samples_ns = (0..plan.samples).map(|_| sample()).collect();
+        let cpus = vec![step.pair.a, step.pair.b];
+        let step_facts = record::Step { threads: 2, cpus, samples_ns, units_per_sample: 530, ..Default::default() };
+        let long = steps.len() > plan::latency::TERSE;
+        let line = Line::CoreLatency(CoreLatencyStep {
+            cpu_a: step.pair.a,
+            cpu_b: step.pair.b,
+            protocol: step.protocol.name().to_owned(),
+            path: step.protocol.path().to_owned(),
+            line_state: (!long).then(|| "modified".to_owned()),
+            home_node: step.home.node(),
+            home_asked: None,
+            backward_ns: Vec::new(),
+            flags_round_trip_ns: None,
+            reported_class: step.pair.class.name().to_owned(),
+            summary: stats::core_latency(&step_facts),
+            step: step_facts,
+        });
+        serde_json::to_string(&line).unwrap().len() + 1
+    };
+    steps.iter().map(line).sum()
+}
+
+#[test]
+fn a_record_of_all_pairs_stays_small() {
+    let half = record_bytes("pack:1 numa:2(memory=1GB) l3:4 core:8 pu:1");
+    assert!((300_000..750_000).contains(&half), "{half} bytes for 64 CPUs, 1 MB for all measurements");
+    let large = record_bytes("pack:2 numa:3(memory=1GB) l3:2 core:32 pu:1");
+    assert!((15_000_000..20_000_000).contains(&large), "{large} bytes for 384 CPUs");
 }

@@ -6,27 +6,44 @@ use super::sysfs::text;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// System-wide counters. `None` where the kernel does not offer one.
+/// System-wide counters. `None` (null) where the kernel does not offer one; those at 0 are left out of a record, where hundreds
+/// of lines would repeat them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
     /// Stolen time of all CPUs (/proc/stat), in clock ticks.
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub steal_ticks: Option<u64>,
     /// Periods in which the cgroup was throttled (cpu.stat).
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub throttled_periods: Option<u64>,
     /// Time for which the cgroup was throttled, ns.
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub throttled_ns: Option<u64>,
     /// NUMA balancing: pages migrated (/proc/vmstat).
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub numa_pages_migrated: Option<u64>,
     /// Huge pages collapsed by khugepaged (/proc/vmstat).
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub thp_collapsed: Option<u64>,
     /// Pages that KSM had merged and a write parted again (/proc/vmstat: cow_ksm and ksm_swpin_copy).
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub ksm_copied: Option<u64>,
     /// Pages that are merged away by KSM (/sys/kernel/mm/ksm/pages_sharing, a level); in a difference, how many more.
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub ksm_pages_sharing: Option<u64>,
     /// Time in which some task waited for a CPU (/proc/pressure/cpu), ns.
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub cpu_pressure_ns: Option<u64>,
     /// Load average over one minute (a level, not a counter).
     pub load_1m: Option<f64>,
+}
+
+fn zero() -> Option<u64> {
+    Some(0)
+}
+
+fn is_zero(value: &Option<u64>) -> bool {
+    *value == Some(0)
 }
 
 impl Counters {

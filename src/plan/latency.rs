@@ -160,8 +160,10 @@ const PAIRS_MOST: usize = CPUS_MOST * (CPUS_MOST - 1) / 2;
 const CORES_MOST: usize = 1536;
 /// Measurements up to which (as in `sampling`) everything is measured in every way: two CPUs, or a small machine.
 const FEW: usize = 100;
-/// Lines that a record holds in about 20 MB, at 290 to 330 bytes each: beyond that the second side of all pairs would double it.
-const LINES_MOST: usize = 70_000;
+/// Lines of pairs that a record holds in 20 MB, at 265 to 270 bytes each.
+const LINES_MOST: usize = 73_600;
+/// With more measurements than this, lines are kept as short as they can be.
+pub const TERSE: usize = 20_000;
 /// Where not all of a class are measured in every way, this many are.
 const CHOICE: usize = 16;
 /// Pinning two threads anew, finding how long a sample is, a fresh page and asking where it lies: 0.1 ms were seen where
@@ -176,8 +178,8 @@ fn sampling(measurements: usize) -> (u32, u64) {
     match measurements {
         0..=100 => (15, 500_000),
         101..=2_000 => (15, 100_000),
-        2_001..=20_000 => (7, 100_000),
-        _ => (5, 100_000),
+        2_001..=TERSE => (7, 100_000),
+        _ => (5, 50_000),
     }
 }
 
@@ -207,7 +209,12 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Plan {
         ([], _) => (&[Protocol::Cas], &[Protocol::Flags, Protocol::Message]),
         (named, _) => (named, &[]),
     };
-    let lines_most = if options.preset == Preset::Full { usize::MAX } else { LINES_MOST };
+    // Both sides of all pairs: where that leaves half of a record (1 MB for 64 CPUs, 20 MB for 384) to the other measurements.
+    let lines_most = match (options.preset, scope.cpus.len()) {
+        (Preset::Full, _) => usize::MAX,
+        (_, 0..=64) => 1_700,
+        (_, cpus) => (1_700.0 * (cpus as f64 / 64.0).powf(1.67)) as usize,
+    };
     let seconds = |measurements: usize| {
         let (samples, sample_least_ns) = sampling(measurements);
         let one = |protocol| step_s(protocol, options.samples.unwrap_or(samples), sample_least_ns);

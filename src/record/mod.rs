@@ -1,5 +1,6 @@
 //! What was measured, as JSON Lines: the schema, the writer and the reader. Nothing is computed here.
 
+mod columns;
 mod reader;
 mod schema;
 mod writer;

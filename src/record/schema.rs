@@ -154,7 +154,8 @@ pub struct Disturbance {
     /// The most that one thread was off its CPU during the work: wall time less its CPU time.
     #[serde(default)]
     pub off_cpu_ns: u64,
-    /// Watched just before the step, by thread.
+    /// Watched just before the step, by thread. Written as one list a field: `{"window_ns": […], "count": […], …}`.
+    #[serde(default, with = "super::columns", skip_serializing_if = "Vec::is_empty")]
     pub detours: Vec<Detours>,
 }
 
@@ -237,9 +238,10 @@ pub struct CoreLatencyStep {
     pub protocol: String,
     /// `one_way` or `round_trip`: what a unit is.
     pub path: String,
-    /// `modified` or `clean`: how the line is found in the other core's cache. All protocols so far find it modified.
-    #[serde(default = "modified")]
-    pub line_state: String,
+    /// `modified` or `clean`: how the line is found in the other core's cache. Left out where there are tens of thousands of
+    /// lines: modified, as by all protocols so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_state: Option<String>,
     /// Node on which the shared line was seen.
     pub home_node: Option<NodeId>,
     /// Node that it was bound to; absent where the thread on `cpu_a` or, in turn, that on `cpu_b` touched it first.
@@ -255,11 +257,6 @@ pub struct CoreLatencyStep {
     pub reported_class: String,
     /// Derived.
     pub summary: LatencySummary,
-}
-
-/// What the first versions did not write down.
-fn modified() -> String {
-    "modified".to_owned()
 }
 
 /// The time of a load that waits for the one before.
@@ -387,8 +384,10 @@ pub struct LatencySummary {
     /// Median.
     pub median_ns: Option<f64>,
     /// 5th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p5_ns: Option<f64>,
     /// 95th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ns: Option<f64>,
 }
 

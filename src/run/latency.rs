@@ -8,7 +8,7 @@ use super::{Context, Outcome, spans, watch};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::Result;
 use crate::memory::{Policy, Words};
-use crate::plan::latency::{Home, Pair, Plan, Protocol, Step as Planned};
+use crate::plan::latency::{Home, Pair, Plan, Protocol, Step as Planned, TERSE};
 use crate::record::{CoreLatencyStep, Disturbance, Line, Step};
 use crate::stats;
 use crate::units::{Bytes, Nanos, NodeSet};
@@ -61,7 +61,12 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
         for (planned, result) in chunk.iter().zip(measured) {
             match result {
                 Measured::Untimed => {}
-                Measured::Line(line) => (context.outcome)(Outcome::Measured(Box::new(Line::CoreLatency(*line))))?,
+                Measured::Line(mut line) => {
+                    if steps.len() > TERSE {
+                        line.line_state = None;
+                    }
+                    (context.outcome)(Outcome::Measured(Box::new(Line::CoreLatency(*line))))?;
+                }
                 Measured::Refused(refusal, seen) => {
                     let example = || format!("CPUs {} and {}: {seen}", planned.pair.a, planned.pair.b);
                     refused.entry(refusal).or_insert_with(|| (0, example())).0 += 1;
@@ -253,7 +258,7 @@ fn line(
         cpu_b: planned.pair.b,
         protocol: planned.protocol.name().to_owned(),
         path: planned.protocol.path().to_owned(),
-        line_state: planned.protocol.line_state().to_owned(),
+        line_state: Some(planned.protocol.line_state().to_owned()),
         home_node: leader.home,
         home_asked: match planned.home {
             Home::Bound(node) => Some(node),

@@ -7,7 +7,7 @@ use crate::plan::Class;
 use crate::plan::latency::{Home, Protocol, Step};
 use crate::run::clock::{involuntary_switches, thread_cpu_time};
 use crate::run::team::Seat;
-use crate::run::{Stop, affinity, calibrate};
+use crate::run::{Stop, affinity, calibrate, spans};
 use crate::units::{Nanos, NodeId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const AIM: f64 = 1.25;
 /// And taken for too long beyond so many times.
 const TOO_LONG: u64 = 3;
+/// Samples that turn out too short for the clock, since the pair became faster than it was found, are taken again so often.
+const ATTEMPTS: usize = 3;
 /// Exchanges of flags before and after messages, to hold these against.
 const CHECKS: usize = 2;
 /// A share of its time off its CPU above which a thread's numbers are marked, as for any other step.
@@ -92,11 +94,20 @@ pub fn measure(seat: &mut Seat<'_>, step: &Step, page: &Page, sampling: Sampling
     if !coarse {
         trips = taker.trips(step.protocol);
         samples.reserve(sampling.samples as usize);
-        let before = (taker.seat.now(), thread_cpu_time(), involuntary_switches());
-        for _ in 0..sampling.samples {
-            samples.push(taker.exchange(step.protocol, trips));
+        for attempt in 1..=ATTEMPTS {
+            samples.clear();
+            let before = (taker.seat.now(), thread_cpu_time(), involuntary_switches());
+            for _ in 0..sampling.samples {
+                samples.push(taker.exchange(step.protocol, trips));
+            }
+            off = off_cpu(before, (taker.seat.now(), thread_cpu_time(), involuntary_switches()));
+            let shortest = samples.iter().map(Trips::elapsed).min();
+            let longer = taker.seat.agree(|| longer(trips, shortest, sampling.clock_step));
+            if longer == trips || attempt == ATTEMPTS {
+                break;
+            }
+            trips = longer;
         }
-        off = off_cpu(before, (taker.seat.now(), thread_cpu_time(), involuntary_switches()));
         if step.protocol == Protocol::Message {
             taker.check(&mut flags);
         }
@@ -112,6 +123,18 @@ pub fn measure(seat: &mut Seat<'_>, step: &Step, page: &Page, sampling: Sampling
         // Asked now: later the kernel may have moved it.
         home: if leads { page.words.home() } else { None },
         caveats: pin.or(moved).into_iter().chain(off).collect(),
+    }
+}
+
+/// Round trips with which the shortest sample would have been long enough for the clock.
+fn longer(trips: u64, shortest: Option<Nanos>, clock_step: Nanos) -> u64 {
+    let needed = spans::CLOCK_STEPS * clock_step.0;
+    match shortest {
+        Some(Nanos(shortest)) if shortest < needed => {
+            let times = needed as f64 * AIM / shortest.max(1) as f64;
+            (trips as f64 * times.min(1000.0)).ceil() as u64
+        }
+        _ => trips,
     }
 }
 
@@ -186,5 +209,19 @@ impl Taker<'_, '_, '_> {
             let elapsed = self.exchange(Protocol::Flags, trips).elapsed();
             round_trips_ns.push(elapsed.0 as f64 / trips as f64);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_too_short_for_the_clock_are_taken_again_longer() {
+        let step = Nanos(20);
+        assert_eq!(longer(50, Some(Nanos(2_000)), step), 50, "a hundred steps");
+        assert_eq!(longer(50, Some(Nanos(1_000)), step), 125);
+        assert_eq!(longer(50, Some(Nanos(0)), step), 50_000, "bounded");
+        assert_eq!(longer(50, None, step), 50);
     }
 }
