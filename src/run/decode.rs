@@ -3,6 +3,7 @@
 mod execute;
 mod program;
 
+use super::activation::Activations;
 use super::team::{self, TeamOutcome};
 use super::{Context, Outcome};
 use crate::barrier::{Algorithm, Wait};
@@ -16,7 +17,7 @@ use crate::plan::experts::{Configuration, ModelPlan, Plan};
 use crate::record::{DecodeStep, Line, Step, ThreadSpan};
 use crate::units::{self, CpuId, Nanos};
 use crate::workload::Arm;
-use execute::{Activations, ArmRun, ThreadResult};
+use execute::{ArmRun, ThreadResult};
 use program::{Parts, Picks};
 use std::collections::BTreeMap;
 use std::sync::Mutex;

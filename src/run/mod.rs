@@ -1,6 +1,7 @@
 //! Runs a plan: starts and pins threads, starts other programs, places memory, reads the clock. It decides nothing that the plan left open
 //! without a rule in the plan.
 
+mod activation;
 mod affinity;
 pub mod atomic;
 pub mod barrier;

@@ -1,7 +1,7 @@
 //! What one thread does for one token: compiled before the clock starts into a flat list of small operations.
 
-use crate::memory::Line;
 use crate::plan::experts::layout::{lines_of, read_lines, table_rows};
+use crate::run::activation::Area;
 use crate::workload::Arm;
 use crate::workload::decode::{Phase, Token};
 use crate::workload::{Reading, Weight};
@@ -70,17 +70,6 @@ pub enum Op {
         /// How many.
         lines: u32,
     },
-}
-
-/// An activation buffer. A phase reads one of the first two and writes the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Area {
-    /// First.
-    Even,
-    /// Second.
-    Odd,
-    /// The copy of a matrix product's input, in the type that its weights are multiplied with.
-    Copy,
 }
 
 /// Which kinds of operation an arm has.
@@ -415,6 +404,3 @@ pub fn whole_ranges(token: &Token, places: &[Option<u64>], picks: &Picks, index:
     }
     ranges
 }
-
-/// Bytes in a line, as a count of 64-bit words.
-pub const LINE_WORDS: usize = Line::BYTES as usize / 8;

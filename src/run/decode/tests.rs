@@ -1,11 +1,12 @@
 //! Programs without timing, for every model; and a small replay through the whole path.
 
-use super::program::{Area, Op, Share, compile, compile_roof, for_each_range, whole_ranges};
+use super::program::{Op, Share, compile, compile_roof, for_each_range, whole_ranges};
 use super::*;
 use crate::memory::{Pages, Policy};
 use crate::plan::experts::layout::Layout;
 use crate::plan::experts::{RoofRule, RoundRule};
 use crate::run::Stop;
+use crate::run::activation::Area;
 use crate::run::clock::Clock;
 use crate::units::{Bytes, NodeSet};
 use crate::workload::decode::{Phase, Token};
