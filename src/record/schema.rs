@@ -193,8 +193,8 @@ pub struct StreamStep {
     pub array_bytes: Bytes,
     /// Sum of the distinct last-level caches of all CPUs in scope, reported or assumed.
     pub cache_bytes: Bytes,
-    /// What part of the machine this is: `machine`, `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
-    /// the first, memory of the second), `column`, or `validate` beside another program.
+    /// What part of the machine this is: `machine`, `half 0` and `half 1` (of its cores), `machine interleaved`, `socket N`,
+    /// `node N`, `node N to node M` (CPUs of the first, memory of the second), `column`, or `validate` beside another program.
     pub scope: String,
     /// Nodes of the CPUs.
     pub cpu_nodes: NodeSet,
