@@ -2,9 +2,11 @@
 
 use crate::record::{
     AtomicStep, AtomicSummary, BarrierSummary, DecodeSummary, DetourStep, DetourSummary, LatencySummary, Line,
-    LoadedLatencyStep, LoadedSummary, ReferenceStep, ReferenceSummary, Step, StreamStep, StreamSummary,
+    LoadedLatencyStep, LoadedSummary, ReferenceStep, ReferenceSummary, SiblingStep, SiblingSummary, Step, StreamStep,
+    StreamSummary,
 };
 use crate::units::{Bytes, BytesPerSecond, Nanos};
+use std::collections::BTreeMap;
 
 /// The `q`-quantile (0 to 1) of the values: linear interpolation between order statistics at q·(n − 1), the definition
 /// numbered 7 in Hyndman and Fan 1996 and the default of R and NumPy. `None` without values.
@@ -144,6 +146,53 @@ pub fn core_latency(step: &Step) -> LatencySummary {
     LatencySummary { median_ns: rounded(all.median_ns), p5_ns: tail(all.p5_ns), p95_ns: tail(all.p95_ns) }
 }
 
+/// How much longer two CPUs take together than the slower one of them alone: the median over samples of that ratio inside a
+/// sample.
+pub fn sibling(step: &Step, alone_a_ns: &[u64], alone_b_ns: &[u64]) -> SiblingSummary {
+    let alone = alone_a_ns.iter().zip(alone_b_ns).map(|(a, b)| *a.max(b));
+    let pairs = step.samples_ns.iter().zip(alone).skip(step.warmup_samples as usize).filter(|(_, alone)| *alone > 0);
+    let ratios: Vec<f64> = pairs.map(|(together, alone)| *together as f64 / alone as f64).collect();
+    SiblingSummary { slowdown: median(&ratios) }
+}
+
+/// Whole numbers counted in bins that are [`BIN`] wide: the largest number of each bin that is not empty, ascending, and how
+/// many are in it.
+pub fn log_histogram(values: &[u64]) -> Vec<(u64, u64)> {
+    let largest = |value: u64| {
+        let first = ((value.max(1) as f64).ln() / BIN.ln()).floor() as i32;
+        (first..).map(|bin| BIN.powi(bin) as u64).find(|largest| *largest >= value)
+    };
+    let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
+    values.iter().filter_map(|value| largest(*value)).for_each(|largest| *bins.entry(largest).or_default() += 1);
+    bins.into_iter().collect()
+}
+
+/// Where a bin of [`log_histogram`] ends, over where it begins.
+pub const BIN: f64 = 1.03;
+
+/// Spearman's rank correlation (1904): Pearson's over the ranks, equal values sharing the mean of theirs. −1 to 1; `None`
+/// when one side holds a single value or less, or the lengths differ.
+pub fn rank_correlation(a: &[u64], b: &[u64]) -> Option<f64> {
+    if a.len() != b.len() {
+        return None;
+    }
+    let ranks = |values: &[u64]| -> Vec<f64> {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let rank = |value: &u64| {
+            let (below, upto) =
+                (sorted.partition_point(|other| other < value), sorted.partition_point(|other| other <= value));
+            (below + upto) as f64 / 2.0
+        };
+        values.iter().map(rank).collect()
+    };
+    let middle = a.len() as f64 / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - middle) * (b - middle)).sum::<f64>();
+    let (a, b) = (ranks(a), ranks(b));
+    let both = (product(&a, &a) * product(&b, &b)).sqrt();
+    (both > 0.0).then(|| product(&a, &b) / both)
+}
+
 /// Time of one episode.
 pub fn barrier(step: &Step) -> BarrierSummary {
     BarrierSummary { median_ns: median(&unit_times(step)) }
@@ -235,7 +284,11 @@ pub fn agrees(line: &Line) -> bool {
             (Some(again), Some(ns)) => (again - ns).abs() <= 0.005_001,
             (again, ns) => near(again, ns),
         },
+        Line::Sibling(SiblingStep { step, alone_a_ns, alone_b_ns, summary, .. }) => {
+            near(sibling(step, alone_a_ns, alone_b_ns).slowdown, summary.slowdown)
+        }
         Line::MemoryLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
+        Line::PageLatency(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
         Line::LoadedLatency(LoadedLatencyStep { step, background_bytes, background_ns, summary, .. }) => {
             let again = loaded(step, background_bytes, background_ns);
             near(again.background_bytes_per_s, summary.background_bytes_per_s)
@@ -316,6 +369,42 @@ mod tests {
         let summary = atomic(&step, &[100, 150, 50]);
         assert_eq!(summary, AtomicSummary { operations_per_s: Some(5e7), fairness: Some(50.0 / 150.0) });
         assert_eq!(atomic(&Step::default(), &[0, 0]), AtomicSummary::default());
+    }
+
+    #[test]
+    fn together_is_held_against_the_slower_one_alone_in_the_same_sample() {
+        let step = Step { samples_ns: vec![200, 330, 1000], ..Step::default() };
+        assert_eq!(sibling(&step, &[100, 110, 100], &[90, 165, 90]).slowdown, Some(2.0));
+        assert_eq!(sibling(&step, &[0, 0, 0], &[0, 0, 0]), SiblingSummary::default());
+    }
+
+    #[test]
+    fn bins_of_a_histogram_are_a_thirtieth_wide_and_hold_everything() {
+        let values: Vec<u64> = (1..20_000).collect();
+        let histogram = log_histogram(&values);
+        assert_eq!(histogram.iter().map(|(_, count)| count).sum::<u64>(), 19_999);
+        assert!(histogram.is_sorted() && histogram.len() < 300, "{}", histogram.len());
+        let mut below = 0;
+        for (largest, count) in &histogram {
+            assert!(*largest >= 20_000 || *count == largest - below, "{below} to {largest}: {count}");
+            assert!(below < 100 || (*largest as f64) < 1.041 * below as f64, "{below} to {largest}");
+            below = *largest;
+        }
+        assert!(log_histogram(&[]).is_empty());
+    }
+
+    #[test]
+    fn ranks_correlate_whatever_the_scale() {
+        let rising: Vec<u64> = (1..100).collect();
+        let squares: Vec<u64> = rising.iter().map(|value| value * value).collect();
+        let falling: Vec<u64> = rising.iter().rev().copied().collect();
+        let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+        assert!(near(rank_correlation(&rising, &squares), 1.0) && near(rank_correlation(&falling, &squares), -1.0));
+        // Two groups and ties.
+        assert!(near(rank_correlation(&[1, 1, 9, 9], &[7, 7, 3, 3]), -1.0));
+        assert!(near(rank_correlation(&[1, 1, 9, 9], &[3, 7, 3, 7]), 0.0));
+        assert_eq!(rank_correlation(&[1, 1], &[3, 7]), None);
+        assert_eq!(rank_correlation(&[1, 2], &[3]), None);
     }
 
     #[test]

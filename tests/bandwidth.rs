@@ -4,7 +4,7 @@
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-use membar::attribute::bandwidth::{Doubling, column, matrices};
+use membar::attribute::bandwidth::{Doubling, column, halves, matrices};
 use membar::caveat::Caveat;
 use membar::kernel::{Operation, Row, Store};
 use membar::machine::{Environment, IsaSet, Machine};
@@ -209,6 +209,51 @@ fn without_a_doubled_size_the_column_says_so_and_with_a_different_one_there_is_n
     let summary = serde_json::to_value(report::summary(&record, None)).unwrap();
     assert!(summary["stream"]["column_bytes_per_s"].is_null());
     assert!(summary["stream"]["column_doubling"].as_f64().unwrap() < -0.03);
+}
+
+#[test]
+fn halves_of_the_cores_tell_whether_bandwidths_add() {
+    let of = |description: &str| Machine::from_source(&format!("synthetic:{description}")).unwrap();
+    let machine = of("[numa(memory=400GB)] pack:1 l3:2(size=32MiB) core:4 pu:2");
+    let whole = plan(&machine, &Options::default());
+    let cpus = |scope: &str| -> Vec<Vec<u32>> {
+        let groups = whole.groups.iter().filter(|group| group.scope == scope);
+        groups.map(|group| group.cpus.iter().map(|cpu| cpu.0).collect()).collect()
+    };
+    assert_eq!((cpus("half 0"), cpus("half 1")), (vec![vec![0, 2, 4, 6]], vec![vec![8, 10, 12, 14]]));
+    let half = whole.groups.iter().find(|group| group.scope == "half 0").unwrap();
+    assert!(half.kernels.len() == 1 && half.kernels[0].operation == Operation::Read);
+
+    for (together, ratio, words) in
+        [(106e9, 0.53, "they share one memory"), (190e9, 0.95, "bandwidths add"), (160e9, 0.8, "a part of")]
+    {
+        let rate = |group: &Group, _: &Row| match (&*group.scope, group.cpus.len()) {
+            ("half 0", _) => 110e9,
+            ("half 1", _) => 90e9,
+            (_, 8) => together,
+            // Other thread counts, hardware threads among them, are no halves together.
+            _ => 300e9,
+        };
+        let record = record(&machine, &whole, rate);
+        assert!((halves(&record).unwrap().ratio() - ratio).abs() < 1e-6);
+        let said = said(&record);
+        assert!(said.contains(&format!("alone, {:.0} together: {ratio:.2} of the sum: ", together / 1e9)), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+
+    let has_halves = |machine: &Machine, options: &Options| {
+        plan(machine, options).groups.iter().any(|group| group.scope.starts_with("half"))
+    };
+    assert!(!has_halves(&machine, &Options { preset: Preset::Quick, ..Options::default() }));
+    assert!(!has_halves(&machine, &Options { operations: vec![Operation::Copy], ..Options::default() }));
+    assert!(!has_halves(&of("[numa(memory=40GB)] l3:1(size=32MiB) core:1 pu:2"), &Options::default()));
+    assert!(!has_halves(&of("pack:2 [numa(memory=40GB)] l3:1(size=32MiB) core:2 pu:1"), &Options::default()));
+    let copies = record(
+        &machine,
+        &plan(&machine, &Options { operations: vec![Operation::Copy], ..Options::default() }),
+        |_, _| 1e9,
+    );
+    assert_eq!(halves(&copies), None);
 }
 
 #[test]

@@ -520,6 +520,37 @@ fn memory_latency_of_a_footprint_that_a_cache_holds_is_labelled() {
 }
 
 #[test]
+fn siblings_and_pages_are_parts_of_latency() {
+    let _turn = turn();
+    let scratch = Scratch::new("hidden");
+    let out = scratch.file("r.jsonl");
+    let arguments = ["--only", "siblings,pages", "--quick", "--samples", "2", "--quiet", "--format", "json"];
+    let output = run(LATENCY, &[&arguments[..], &["--out", out.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let steps = json["steps"].as_array().unwrap();
+    let of = |kind: &str| steps.iter().filter(|step| step["kind"] == kind).collect::<Vec<_>>();
+    let cpus = membar::machine::current_affinity().len();
+    if (2..=8).contains(&cpus) {
+        assert_eq!(of("sibling").len(), cpus * (cpus - 1) / 2);
+    }
+    for step in of("sibling") {
+        assert!(step["summary"]["slowdown"].as_f64().is_some_and(|slowdown| slowdown > 0.0), "{step}");
+        assert_eq!(step["alone_a_ns"].as_array().unwrap().len(), 2);
+    }
+    let nodes = membar::machine::Machine::this_system().unwrap().topology.memory_nodes().len();
+    assert_eq!(of("page_latency").is_empty(), nodes > 1);
+    let record = Record::read(&out).unwrap();
+    assert!(membar::stats::disagreements(&record.lines).is_empty());
+    let csv = stdout(&run(MEMBAR, &["report", out.to_str().unwrap(), "--format", "csv"]));
+    assert_eq!(csv.lines().count(), 1 + record.lines.iter().filter_map(Line::step).count());
+
+    let wrong = run(LATENCY, &["--only", "sibling"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("name one of core, siblings, memory, pages, loaded, atomic, detours"));
+}
+
+#[test]
 fn contended_atomics_say_how_many_and_how_fair() {
     let _turn = turn();
     let (lines, text) = latency_lines("atomic", "atomic", &[]);

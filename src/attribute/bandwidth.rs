@@ -2,11 +2,11 @@
 //! each node's memory from each node's cores.
 
 use crate::caveat::Caveat;
-use crate::plan::stream::{ARRAY_PER_CACHE, COLUMN, Column as Rule, MACHINE};
+use crate::plan::stream::{ARRAY_PER_CACHE, COLUMN, Column as Rule, HALVES, MACHINE};
 use crate::plan::validate::VALIDATE;
 use crate::record::{Line, Record, StreamStep};
 use crate::stats;
-use crate::units::{Bytes, NodeId, NodeSet};
+use crate::units::{Bytes, CpuSet, NodeId, NodeSet};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The bandwidth steps, in order, without those that stand beside another program.
@@ -186,6 +186,39 @@ pub fn store_ratios(record: &Record) -> Vec<StoreRatio> {
         .into_iter()
         .filter_map(|(threads, rate)| Some(StoreRatio { threads, ratio: rate / ordinary.get(&threads)? }))
         .collect()
+}
+
+/// What both halves of the cores read alone and together, counted bytes per second, best of each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Halves {
+    /// The first half and the second one, each alone.
+    pub alone: [f64; 2],
+    /// All of these cores at the same time, in the sweep.
+    pub together: f64,
+}
+
+impl Halves {
+    /// Together over the sum: 1 where bandwidths add, ½ where each half alone reads all that there is.
+    pub fn ratio(&self) -> f64 {
+        self.together / (self.alone[0] + self.alone[1])
+    }
+}
+
+/// The halves of a record by the row that both were measured with, where all of it is memory.
+pub fn halves(record: &Record) -> Option<Halves> {
+    let half = |scope: &str| {
+        let own = streams(record).filter(|step| step.scope == scope && is_memory(step));
+        best(own.filter_map(|step| Some((step, rate(step)?))))
+    };
+    let ((first, first_rate), (second, second_rate)) = (half(HALVES[0])?, half(HALVES[1])?);
+    let both: CpuSet = first.step.cpus.iter().chain(&second.step.cpus).copied().collect();
+    let same = |step: &StreamStep| {
+        step.step.cpus.len() == both.len()
+            && step.step.cpus.iter().all(|cpu| both.contains(*cpu))
+            && step.kernel == first.kernel
+    };
+    let (_, together) = best(memory_sweep(record).filter(|(step, _)| same(step)))?;
+    (first.kernel == second.kernel).then_some(Halves { alone: [first_rate, second_rate], together })
 }
 
 /// Rates of one operation from each node's cores to each node's memory.

@@ -19,7 +19,9 @@ pub mod clusters;
 mod drift;
 pub mod knee;
 pub mod ladder;
+pub mod page;
 mod parts;
+pub mod sibling;
 mod verdict;
 
 pub use advice::Advice;

@@ -121,7 +121,7 @@ pub struct LatencyArgs {
     /// Memory node that the shared line lives on (default: the nodes of both CPUs of a pair in turn)
     #[arg(long, value_name = "NODE")]
     pub home: Option<String>,
-    /// Only some of core, memory, loaded, atomic, detours
+    /// Only some of core, siblings, memory, pages, loaded, atomic, detours
     #[arg(long, value_name = "LIST")]
     pub only: Option<String>,
     /// Memory latency over this footprint alone, as in 1GiB (default: 4 times the last-level cache, and a ladder below)

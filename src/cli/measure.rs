@@ -534,6 +534,10 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
             ));
         }
         suite.latency = Some(latency).filter(|_| wanted(LatencyPart::Core));
+        if wanted(LatencyPart::Siblings) {
+            let options = plan::sibling::Options { samples, seed, preset };
+            suite.sibling = Some(plan::sibling::plan(machine, &scope, &options));
+        }
         let advice = "write a number with K, M, G (10³) or KiB, MiB, GiB, as in 128MiB";
         let options = plan::memory_latency::Options {
             footprint: flag("--footprint", &flags.footprint, advice)?,
@@ -543,6 +547,10 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         };
         if wanted(LatencyPart::Memory) {
             suite.memory_latency = Some(plan::memory_latency::plan(machine, &scope, &options)?);
+        }
+        if wanted(LatencyPart::Pages) {
+            let options = plan::page::Options { samples, seed, preset };
+            suite.page = Some(plan::page::plan(machine, &scope, &options));
         }
         suite.loaded = wanted(LatencyPart::Loaded).then(|| plan::loaded::plan(machine, &scope, samples, seed, preset));
         if wanted(LatencyPart::Atomic) {

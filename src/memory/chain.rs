@@ -112,7 +112,25 @@ fn line_of(key: u64, round: u64) -> u64 {
     (line + (key >> 32)) & MASK
 }
 
-/// Goes `steps` steps along a chain that [`Chain::write`] left in `lines`, from word `at`, and returns where that ends.
+/// Writes a cycle through the lines of one block alone, in an order that a hash of seed and block picks: [`chase`] over these
+/// lines, from [`block_start`], is back after as many steps.
+pub fn write_block(lines: &mut [Line], block: u32, seed: u64) {
+    let key = split_mix(seed, u64::from(block)) | 1;
+    for round in 0..LINES {
+        let successor = line_of(key, (round + 1) % LINES) * WORDS;
+        if let Some(line) = lines.get_mut(line_of(key, round) as usize) {
+            // As above: no two pages look the same to the kernel.
+            *line = Line::from_words([successor, key, successor, key, successor, key, successor, key]);
+        }
+    }
+}
+
+/// Where the cycle of [`write_block`] begins, as [`chase`] takes it.
+pub fn block_start(block: u32, seed: u64) -> u64 {
+    line_of(split_mix(seed, u64::from(block)) | 1, 0) * WORDS
+}
+
+/// Goes `steps` steps along a chain that [`Chain::write`] or [`write_block`] left in `lines`, from word `at`, and returns where that ends.
 /// Every load needs the result of the one before; the check of the bounds does not lie on that path.
 #[inline(never)]
 pub fn chase(lines: &[Line], at: u64, steps: u64) -> u64 {
@@ -163,6 +181,17 @@ mod tests {
             }
             assert_eq!(at, chain.start(), "{blocks} blocks");
             assert_eq!(chase(&lines, at, lines.len() as u64), at);
+        }
+    }
+
+    #[test]
+    fn a_block_is_one_cycle_of_its_own() {
+        for block in [0, 1, 77] {
+            let mut lines = vec![Line([0; 64]); LINES as usize];
+            write_block(&mut lines, block, 9);
+            let start = block_start(block, 9);
+            let visited: BTreeSet<u64> = (0..LINES).map(|steps| chase(&lines, start, steps)).collect();
+            assert_eq!((visited.len() as u64, chase(&lines, start, LINES)), (LINES, start));
         }
     }
 

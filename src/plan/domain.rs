@@ -35,7 +35,7 @@ impl Class {
 }
 
 /// For each CPU the core, cache, node and package that it is in, and how many CPUs each of them has.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Domains(BTreeMap<CpuId, [Option<Domain>; 4]>);
 
 /// A numbered set of CPUs.

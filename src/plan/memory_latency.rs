@@ -175,7 +175,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
 }
 
 /// At most so many of them, evenly spread.
-fn spread<T: Clone>(all: &[T], most: usize, what: &str, left_out: &mut Vec<LeftOut>) -> Vec<T> {
+pub(super) fn spread<T: Clone>(all: &[T], most: usize, what: &str, left_out: &mut Vec<LeftOut>) -> Vec<T> {
     let taken = all.len().min(most);
     if taken < all.len() {
         let what = format!("{} of {} {what}", all.len() - taken, all.len());
@@ -186,7 +186,7 @@ fn spread<T: Clone>(all: &[T], most: usize, what: &str, left_out: &mut Vec<LeftO
 
 /// The footprint of chases over memory: as asked, else what the largest last-level cache of these CPUs cannot hold, by the rule of
 /// bandwidth arrays for one thread, else (labelled) what fits.
-fn footprint(
+pub(super) fn footprint(
     machine: &Machine,
     chases: &[Chase],
     nodes: &NodeSet,

@@ -8,8 +8,10 @@ pub mod experts;
 pub mod latency;
 pub mod loaded;
 pub mod memory_latency;
+pub mod page;
 pub mod reference;
 mod scope;
+pub mod sibling;
 pub mod stream;
 mod threads;
 pub mod validate;
@@ -49,8 +51,12 @@ pub struct Suite {
     pub stream: Option<stream::Plan>,
     /// Core-to-core latency.
     pub latency: Option<latency::Plan>,
+    /// Hidden hardware threads.
+    pub sibling: Option<sibling::Plan>,
     /// Memory latency.
     pub memory_latency: Option<memory_latency::Plan>,
+    /// Hidden memory nodes.
+    pub page: Option<page::Plan>,
     /// Loaded latency.
     pub loaded: Option<loaded::Plan>,
     /// Contended atomics.
@@ -70,8 +76,12 @@ pub struct Suite {
 pub enum LatencyPart {
     /// A line between two cores.
     Core,
+    /// Which CPUs slow each other as the threads of a core do.
+    Siblings,
     /// A load from memory, and from caches.
     Memory,
+    /// A load from single pages of memory.
+    Pages,
     /// A load from memory while others read.
     Loaded,
     /// Counting on one line by many.
@@ -82,14 +92,23 @@ pub enum LatencyPart {
 
 impl LatencyPart {
     /// All of them, in the order they are taken.
-    pub const ALL: [LatencyPart; 5] =
-        [LatencyPart::Core, LatencyPart::Memory, LatencyPart::Loaded, LatencyPart::Atomic, LatencyPart::Detours];
+    pub const ALL: [LatencyPart; 7] = [
+        LatencyPart::Core,
+        LatencyPart::Siblings,
+        LatencyPart::Memory,
+        LatencyPart::Pages,
+        LatencyPart::Loaded,
+        LatencyPart::Atomic,
+        LatencyPart::Detours,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             LatencyPart::Core => "core",
+            LatencyPart::Siblings => "siblings",
             LatencyPart::Memory => "memory",
+            LatencyPart::Pages => "pages",
             LatencyPart::Loaded => "loaded",
             LatencyPart::Atomic => "atomic",
             LatencyPart::Detours => "detours",
@@ -129,7 +148,9 @@ impl Suite {
         let parts = [
             self.stream.as_ref().map(stream::Plan::needs),
             self.latency.as_ref().map(latency::Plan::needs),
+            self.sibling.as_ref().map(sibling::Plan::needs),
             self.memory_latency.as_ref().map(memory_latency::Plan::needs),
+            self.page.as_ref().map(page::Plan::needs),
             self.loaded.as_ref().map(loaded::Plan::needs),
             self.atomic.as_ref().map(atomic::Plan::needs),
             self.detour.as_ref().map(detour::Plan::needs),

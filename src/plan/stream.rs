@@ -16,6 +16,8 @@ use sizes::{Arrays, Place};
 
 /// Scope of the thread sweep: the CPUs in scope, pages next to the threads that use them.
 pub const MACHINE: &str = "machine";
+/// Scopes of the first and the second half of the cores alone. Both together are the sweep at all cores.
+pub const HALVES: [&str; 2] = ["half 0", "half 1"];
 /// Scope of the column's own steps.
 pub const COLUMN: &str = "column";
 
@@ -75,7 +77,7 @@ pub struct Plan {
 /// One set of threads over one set of arrays.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// What part of the machine this is: [`MACHINE`], `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
+    /// What part of the machine this is: [`MACHINE`], one of [`HALVES`], `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
     /// the first, memory of the second).
     pub scope: String,
     /// Rows to measure, in table order.
@@ -227,6 +229,9 @@ impl Planner<'_> {
         }
         let nodes: Vec<NodeId> = scope.nodes.iter().collect();
         if nodes.len() < 2 {
+            if !quick {
+                self.halves(scope);
+            }
             return Ok(());
         }
         if !quick && options.placement.is_none() {
@@ -260,6 +265,21 @@ impl Planner<'_> {
             return Ok(());
         }
         self.pairs(&nodes, scope)
+    }
+
+    /// Each half of the cores by the best row that reads: where no nodes tell, whether their bandwidths add. Only beside a
+    /// sweep of memory at all cores.
+    fn halves(&mut self, scope: &Scope) {
+        let reads = self.kernels.iter().copied().filter(|row| row.operation == Operation::Read);
+        let Some(row) = reads.max_by_key(|row| row.isa).filter(|_| scope.cores > 1) else { return };
+        let together = |group: &Group| group.scope == MACHINE && group.cpus.len() == scope.cores && !group.is_cached();
+        if !self.groups.iter().any(together) {
+            return;
+        }
+        let (first, second) = scope.cpus[..scope.cores].split_at(scope.cores / 2);
+        for (name, cpus) in HALVES.into_iter().zip([first, second]) {
+            self.try_add(name.into(), scope, cpus.to_vec(), vec![row], self.samples(5), None);
+        }
     }
 
     /// Every node's memory from every other node's cores, read, copy and triad with ordinary stores.

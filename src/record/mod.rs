@@ -9,7 +9,8 @@ pub use reader::Record;
 pub use schema::{
     AtomicStep, AtomicSummary, BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep,
     DecodeSummary, DetourStep, DetourSummary, Detours, Disturbance, End, LatencySummary, Line, LoadedLatencyStep,
-    LoadedSummary, MemoryLatencyStep, OverheadStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary, Repeated,
-    RunHeader, SCHEMA, Step, StreamStep, StreamSummary, ThreadSpan,
+    LoadedSummary, MemoryLatencyStep, OverheadStep, PageLatencyStep, PeerStep, PeerSummary, ReferenceStep,
+    ReferenceSummary, Repeated, RunHeader, SCHEMA, SiblingStep, SiblingSummary, Step, StreamStep, StreamSummary,
+    ThreadSpan,
 };
 pub use writer::Writer;

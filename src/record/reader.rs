@@ -74,11 +74,13 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 13] = [
+            const KNOWN: [&str; 15] = [
                 "run",
                 "stream",
                 "core_latency",
+                "sibling",
                 "memory_latency",
+                "page_latency",
                 "atomic",
                 "detour",
                 "loaded_latency",

@@ -22,8 +22,12 @@ pub enum Line {
     Stream(StreamStep),
     /// One pair of CPUs, one protocol.
     CoreLatency(CoreLatencyStep),
+    /// One pair of CPUs that compute, alone and together.
+    Sibling(SiblingStep),
     /// One CPU's chase through memory.
     MemoryLatency(MemoryLatencyStep),
+    /// One CPU's visits of single pages.
+    PageLatency(PageLatencyStep),
     /// One CPU's chase through memory while others read.
     LoadedLatency(LoadedLatencyStep),
     /// One operation on one line by several threads.
@@ -190,8 +194,8 @@ pub struct StreamStep {
     pub array_bytes: Bytes,
     /// Sum of the distinct last-level caches of all CPUs in scope, reported or assumed.
     pub cache_bytes: Bytes,
-    /// What part of the machine this is: `machine`, `machine interleaved`, `socket N`, `node N`, `node N to node M` (CPUs of
-    /// the first, memory of the second), `column`, or `validate` beside another program.
+    /// What part of the machine this is: `machine`, `half 0` and `half 1` (of its cores), `machine interleaved`, `socket N`,
+    /// `node N`, `node N to node M` (CPUs of the first, memory of the second), `column`, or `validate` beside another program.
     pub scope: String,
     /// Nodes of the CPUs.
     pub cpu_nodes: NodeSet,
@@ -284,6 +288,66 @@ pub struct MemoryLatencyStep {
     /// Sampled pages by node, after the samples.
     pub pages_on_node: Vec<(NodeId, u64)>,
     /// Derived.
+    pub summary: LatencySummary,
+}
+
+/// How much two CPUs slow each other while both only multiply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SiblingStep {
+    /// Common fields; a sample is both CPUs together, a unit the same multiplications by each of them.
+    #[serde(flatten)]
+    pub step: Step,
+    /// First CPU of the pair.
+    pub cpu_a: CpuId,
+    /// Second CPU of the pair.
+    pub cpu_b: CpuId,
+    /// As many units by the first CPU alone, just before each sample.
+    pub alone_a_ns: Vec<u64>,
+    /// As many units by the second CPU alone, just before each sample.
+    pub alone_b_ns: Vec<u64>,
+    /// Why this pair: `all` are measured, or it is `reported` as one core, a `candidate` of the group test, or a `control`.
+    pub chosen: String,
+    /// What the reported topology says the two share: `smt`, `l3`, `node`, `socket`, `machine`.
+    pub reported_class: String,
+    /// Derived.
+    pub summary: SiblingSummary,
+}
+
+/// Derived from a [`SiblingStep`]'s samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SiblingSummary {
+    /// Median over samples of the time together over that of the slower one alone: 1 for two cores, about 2 for one.
+    pub slowdown: Option<f64>,
+}
+
+/// The latency of single pages, visited in random order while no cache holds them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PageLatencyStep {
+    /// Common fields; a sample is a pass over all chosen pages (the sum of its visits), a unit one load.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Node of the CPU.
+    pub cpu_node: Option<NodeId>,
+    /// Node that the buffer lies on, by first touch.
+    pub memory_node: Option<NodeId>,
+    /// Bytes of the buffer that the pages are chosen from.
+    pub footprint_bytes: Bytes,
+    /// The CPU's last-level cache, reported or assumed.
+    pub cache_bytes: Bytes,
+    /// Pages asked for.
+    pub page_kind: String,
+    /// Sampled pages by node, after the samples.
+    pub pages_on_node: Vec<(NodeId, u64)>,
+    /// Pages that were chosen.
+    pub pages: u32,
+    /// Loads of a visit: each waits for the one before. A visit also holds one clock read and one translation.
+    pub loads_per_page: u64,
+    /// Of each page the median visit over all passes: the largest ns of a bin about 3 % wide, and how many pages are in it.
+    pub histogram: Vec<(u64, u64)>,
+    /// The same of at most 512 of these pages one by one, ns, in the order of their addresses; every CPU of a run has the same
+    /// pages.
+    pub compared_ns: Vec<u64>,
+    /// Derived: time of a load.
     pub summary: LatencySummary,
 }
 
@@ -592,7 +656,9 @@ impl Line {
             Line::Run(_) | Line::End(_) => None,
             Line::Stream(line) => Some(&line.step),
             Line::CoreLatency(line) => Some(&line.step),
+            Line::Sibling(line) => Some(&line.step),
             Line::MemoryLatency(line) => Some(&line.step),
+            Line::PageLatency(line) => Some(&line.step),
             Line::LoadedLatency(line) => Some(&line.step),
             Line::Atomic(line) => Some(&line.step),
             Line::Detour(line) => Some(&line.step),

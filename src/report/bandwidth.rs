@@ -2,7 +2,8 @@
 
 use super::{Document, Table};
 use crate::attribute::bandwidth::{
-    Column, Doubling, Matrix, Scaling, by_threads, column, matrices, memory_sweep, store_ratios, streams, sweep,
+    Column, Doubling, Halves, Matrix, Scaling, by_threads, column, halves, matrices, memory_sweep, store_ratios,
+    streams, sweep,
 };
 use crate::kernel::Kernel;
 use crate::plan::stream::MACHINE;
@@ -21,6 +22,9 @@ pub fn bandwidth(record: &Record, document: &mut Document) {
         rows(&steps, record, document);
         roof(record, document);
         stores(record, document);
+        if let Some(halves) = halves(record) {
+            document.paragraph(halves_sentence(&halves));
+        }
     }
     parts(record, document);
     for matrix in matrices(record) {
@@ -225,6 +229,24 @@ fn stores(record: &Record, document: &mut Document) {
     let doubt = if tainted { " (these numbers carry caveats)" } else { "" };
     document
         .paragraph(format!("Copy with non-temporal over ordinary stores: {listed}: {}{doubt}.", meaning(last.ratio)));
+}
+
+/// Whether two halves of the cores are in each other's way.
+fn halves_sentence(halves: &Halves) -> String {
+    let Halves { alone: [first, second], together } = halves;
+    let ratio = halves.ratio();
+    let meaning = match ratio {
+        // Guesses: halfway between the cases and what noise makes of them.
+        ratio if ratio >= 0.9 => "bandwidths add: separate memory controllers, or neither half saturates",
+        ratio if ratio <= 0.65 => "they share one memory, or its limit",
+        _ => "they share a part of the way to memory, or both together nearly saturate it",
+    };
+    format!(
+        "Halves of the CPUs read {} and {} GB/s alone, {} together: {ratio:.2} of the sum: {meaning}.",
+        gb(*first),
+        gb(*second),
+        gb(*together)
+    )
 }
 
 /// `node` as this machine may call it.

@@ -77,6 +77,14 @@ fn names(line: &Line) -> (&'static str, String, String) {
             let what = format!("{} {} {}", step.scope, step.footprint_bytes.0, step.page_kind);
             ("memory_latency", what, format!("node {from} to node {to}, pages of {}", step.page_bytes.0))
         }
+        Line::Sibling(step) => {
+            let slowdown = step.summary.slowdown.map_or(String::new(), |slowdown| format!(", slowdown {slowdown:.3}"));
+            ("sibling", step.chosen.clone(), format!("{}{slowdown}", step.reported_class))
+        }
+        Line::PageLatency(step) => {
+            let what = format!("{} {}", step.footprint_bytes.0, step.page_kind);
+            ("page_latency", what, format!("{} pages", step.pages))
+        }
         Line::LoadedLatency(step) => {
             let rate = step.summary.background_bytes_per_s;
             let rate = rate.map_or(String::new(), |rate| format!("background {rate:.0} bytes/s"));

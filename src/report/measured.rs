@@ -21,7 +21,9 @@ pub fn document(record: &Record) -> Document {
     super::validate::section(record, &mut document);
     latency(record, &mut document);
     super::clusters::section(record, &mut document);
+    super::sibling::section(record, &mut document);
     super::memory::section(record, &mut document);
+    super::page::section(record, &mut document);
     super::loaded::section(record, &mut document);
     super::atomic::section(record, &mut document);
     super::detour::section(record, &mut document);

@@ -43,6 +43,13 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
         document.table(table);
         left_out(&plan.left_out, &mut document);
     }
+    if let Some(plan) = &suite.sibling {
+        document.heading(format!("Siblings: {} pairs, {} samples each", plan.pairs.len(), plan.samples));
+        if !plan.tested.is_empty() {
+            document.paragraph(format!("and those that a group test of {} CPUs finds", plan.tested.len()));
+        }
+        left_out(&plan.left_out, &mut document);
+    }
     if let Some(plan) = &suite.memory_latency {
         document.heading(format!("Memory latency: {} samples each, random order of lines", plan.samples));
         let mut table = Table::new(["memory of node", "footprint", "pages", "from CPUs", "footprints below"]);
@@ -58,6 +65,20 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
             ]);
         }
         document.table(table);
+        left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.page {
+        document.heading("Latency of pages, to see hidden memory nodes");
+        if let Some(buffer) = &plan.buffer {
+            let cpus: Vec<String> = buffer.chases.iter().map(|chase| format!("CPU {}", chase.cpu)).collect();
+            document.paragraph(format!(
+                "{} of {} in pages of 4 KiB, {} times from {}",
+                plan.pages,
+                buffer.footprint_bytes,
+                plan.passes,
+                cpus.join(" and from ")
+            ));
+        }
         left_out(&plan.left_out, &mut document);
     }
     if let Some(plan) = &suite.loaded {

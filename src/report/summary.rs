@@ -4,6 +4,8 @@ use super::atomic::Atomic;
 use super::detour::Detour;
 use super::loaded::Loaded;
 use super::memory::{self, Level, Memory};
+use super::page::Page;
+use super::sibling::Siblings;
 use crate::attribute::bandwidth::{Column, Doubling, best, column, sweep};
 use crate::attribute::clusters::{Class, Clusters};
 use crate::attribute::{self, Advice, Attribution, Confidence, Limit, Part};
@@ -19,8 +21,10 @@ pub struct Summary {
     schema: u32,
     stream: Option<Stream>,
     core_latency: Option<CoreLatency>,
+    siblings: Option<Siblings>,
     memory_latency: Vec<Memory>,
     levels: Vec<Level>,
+    page_latency: Option<Page>,
     loaded_latency: Vec<Loaded>,
     atomic: Vec<Atomic>,
     detour: Option<Detour>,
@@ -125,8 +129,10 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         schema: SCHEMA,
         stream: stream(record),
         core_latency: core_latency(record),
+        siblings: super::sibling::summary(record),
         memory_latency: memory::chases(record),
         levels: memory::measured_levels(record),
+        page_latency: super::page::summary(record),
         loaded_latency: super::loaded::summary(record),
         atomic: super::atomic::summary(record),
         detour: super::detour::summary(record),

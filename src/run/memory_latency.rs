@@ -13,9 +13,9 @@ use crate::units::{Bytes, CpuId, Nanos, NodeSet};
 use std::sync::Mutex;
 
 /// Lines of a block.
-const BLOCK_LINES: usize = (BLOCK_BYTES / Line::BYTES) as usize;
+pub(super) const BLOCK_LINES: usize = (BLOCK_BYTES / Line::BYTES) as usize;
 /// Blocks written between two looks at the clock: 4 MiB.
-const BLOCKS_AT_ONCE: usize = 1024;
+pub(super) const BLOCKS_AT_ONCE: usize = 1024;
 /// From this size on all builders write a chain; below, the thread that will chase leaves it in its own caches.
 const SHARED_WORK: u64 = 32 << 20;
 /// Going once along the chain warms the caches; so does half of it, where once takes longer than this.
@@ -23,9 +23,9 @@ const WARM_UP: Nanos = Nanos(50_000_000);
 /// Steps between two looks at the clock while warming up.
 const STEPS_AT_ONCE: u64 = 4096;
 /// With `--verify` a chain is no larger than this.
-const VERIFIED_BYTES: u64 = 16 << 20;
+pub(super) const VERIFIED_BYTES: u64 = 16 << 20;
 /// Sampled pages.
-const PAGES_SAMPLED: usize = 64;
+pub(super) const PAGES_SAMPLED: usize = 64;
 /// Share of huge pages from which on the page size is theirs.
 const PAGES_HUGE: f64 = 0.9;
 

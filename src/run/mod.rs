@@ -13,8 +13,10 @@ pub mod latency;
 pub mod loaded;
 pub mod memory_latency;
 pub mod overhead;
+pub mod page;
 pub mod peer;
 pub mod reference;
+pub mod sibling;
 mod spans;
 pub mod stream;
 pub mod team;
@@ -73,9 +75,15 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
         reference.take(context)?;
         latency::run(plan, context)?;
     }
+    if let Some(plan) = &suite.sibling {
+        sibling::run(plan, context)?;
+    }
     if let Some(plan) = &suite.memory_latency {
         reference.take(context)?;
         memory_latency::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.page {
+        page::run(plan, context)?;
     }
     if let Some(plan) = &suite.loaded {
         loaded::run(plan, isa, context)?;
