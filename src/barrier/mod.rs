@@ -6,6 +6,7 @@
 
 mod central;
 mod dissemination;
+mod openmp;
 mod sense;
 mod standard;
 mod wait;

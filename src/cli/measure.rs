@@ -6,12 +6,12 @@ use crate::barrier::{Algorithm, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
-use crate::machine::{Isa, IsaSet, Machine, RunLock, host_name};
+use crate::machine::{Isa, IsaSet, Machine, OpenMp, RunLock, host_name};
 use crate::memory::{Pages, Policy};
 use crate::plan::barrier::Spread;
 use crate::plan::latency::Protocol;
 use crate::plan::stream::PlacementRule;
-use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Suite, ThreadList};
+use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Subject, Suite, ThreadList};
 use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, Writer};
 use crate::report;
 use crate::run::clock::{Clock, Precision};
@@ -431,8 +431,7 @@ fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
         output::document(&report::protocols(), format, &names)?;
     }
     if request.barrier.is_some() {
-        let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-        output::document(&report::algorithms(), format, &names)?;
+        output::document(&report::barriers(&OpenMp::installed()), format, &Subject::all())?;
     }
     if request.experts.is_some() {
         let listing = workload::listing()?;
@@ -557,7 +556,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
     if let Some(flags) = &request.barrier {
         let spreads = Spread::ALL.map(|spread| (spread.name(), spread));
         let options = plan::barrier::Options {
-            algorithms: words(&flags.algorithms).iter().map(|name| Algorithm::find(name)).collect::<Result<_>>()?,
+            algorithms: words(&flags.algorithms).iter().map(|name| Subject::find(name)).collect::<Result<_>>()?,
             waits: words(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
             spreads: choices("--spread", &flags.spread, &spreads)?,
             threads: threads.clone(),
