@@ -1,5 +1,5 @@
 //! Barriers that are not membar's own, through the binaries: OpenMP runtimes, real ones where there are any and made-up ones
-//! that misbehave. Nothing here depends on a timing.
+//! that misbehave, and plugins. Nothing here depends on a timing.
 
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
@@ -253,6 +253,79 @@ fn a_runtime_that_never_ends_is_stopped_with_the_run() {
         assert_eq!(left_out, signal == "INT", "{said:?}");
         wait_for_end(&std::fs::read_to_string(fixture.file("pid")).unwrap());
     }
+}
+
+/// The example, compiled as its comment says.
+fn example(fixture: &Fixture) -> bool {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let source = std::fs::read_to_string(format!("{examples}/plugin_barrier.c")).unwrap();
+    fixture.library("libmine.so", &source, &["-I", examples, "-std=c11", "-Wall", "-Wextra", "-Werror"])
+}
+
+#[test]
+fn a_plugin_is_measured_as_any_barrier() {
+    let fixture = Fixture::new("plugin");
+    if !example(&fixture) {
+        return;
+    }
+    let common = ["--threads", "1,2", "--quick", "--samples", "2", "--quiet", "--plugin", "libmine.so"];
+    let output = fixture.run(BARRIER, &[&common[..], &["--algorithms", "std", "--out", "r.jsonl"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let steps = fixture.steps("r.jsonl");
+    let measured: Vec<_> = steps.iter().map(|step| (step.algorithm.as_str(), step.step.threads)).collect();
+    assert_eq!(measured, [("std", 1), ("plugin:libmine", 1), ("std", 2), ("plugin:libmine", 2)]);
+    for step in steps.iter().filter(|step| step.algorithm == "plugin:libmine") {
+        assert_eq!((step.wait.to_string().as_str(), step.step.samples_ns.len()), ("unknown", 2));
+    }
+    let again = fixture.run(MEMBAR, &["report", "r.jsonl"]);
+    assert!(text(&again.stdout).contains("plugin:libmine  unknown"), "{}", text(&again.stdout));
+    assert_eq!(text(&again.stdout), text(&output.stdout));
+
+    // Alone, and however others wait; beside all others.
+    let alone = ["--algorithms", "plugin:libmine", "--wait", "pause", "--out", "alone.jsonl"];
+    let output = fixture.run(BARRIER, &[&common[..], &alone].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(fixture.steps("alone.jsonl").iter().all(|step| step.algorithm == "plugin:libmine"));
+    let output = fixture.run(BARRIER, &[&common[..], &["--plan", "--format", "json"]].concat());
+    for name in ["\"central\"", "\"plugin:libmine\""] {
+        assert!(text(&output.stdout).contains(name), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn a_plugin_that_is_none_or_fails_is_named_with_what_is_missing() {
+    let fixture = Fixture::new("no-plugin");
+    let create = "void *membar_barrier_create(unsigned threads) { static int b; return threads == 2 ? NULL : &b; }";
+    let wait = "void membar_barrier_wait(void *b, unsigned thread) { (void)b; (void)thread; }";
+    let destroy = "void membar_barrier_destroy(void *b) { (void)b; }";
+    let open = format!("{EARLY}void membar_barrier_wait(void *b, unsigned thread) {{ (void)b; early(thread); }}");
+    let any = create.replace("threads == 2", "threads == 0");
+    let include = "#include <stddef.h>\n";
+    let cases = [
+        (format!("{include}{create}{destroy}"), 2, "it has no membar_barrier_wait; export the three functions"),
+        (format!("{include}{wait}{destroy}"), 2, "it has no membar_barrier_create"),
+        (format!("{include}{create}{wait}"), 2, "it has no membar_barrier_destroy"),
+        (format!("{include}{create}{wait}{destroy}"), 1, "for 2 threads: membar_barrier_create returned NULL"),
+        (format!("{include}{any}{open}{destroy}"), 1, "trust the barrier plugin:p: threads left it"),
+    ];
+    let arguments = ["--plugin", "./p.so", "--algorithms", "plugin:p", "--threads", "2", "--samples", "2", "--quiet"];
+    for (source, status, hint) in &cases {
+        if !fixture.library("p.so", source, &[]) {
+            return;
+        }
+        let output = fixture.run(BARRIER, &[&arguments[..], &["--out", "none"]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(*status), "{hint}: {said}");
+        assert!(said.starts_with("membar: could not ") && said.contains(hint), "{hint}: {said}");
+    }
+    std::fs::write(fixture.file("p.so"), "no library").unwrap();
+    for arguments in [["--plugin", "./p.so"], ["--plugin", "./missing.so"]] {
+        let output = fixture.run(BARRIER, &arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("could not use the plugin {}: ", arguments[1])), "{said}");
+    }
+    assert_eq!(fixture.run(BARRIER, &["--plugin", "./p.so", "--list"]).status.code(), Some(2));
 }
 
 /// Waits until a process is gone.

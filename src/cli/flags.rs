@@ -137,6 +137,9 @@ pub struct BarrierArgs {
     /// Algorithms, as --list names them
     #[arg(long, value_name = "LIST")]
     pub algorithms: Option<String>,
+    /// A barrier of your own, besides those: a shared library with the functions of examples/membar_barrier.h
+    #[arg(long, value_name = "FILE.so", conflicts_with = "list")]
+    pub plugin: Option<PathBuf>,
     /// Ways of waiting: spin, pause (aarch64: isb), spin-N-yield, spin-N-futex, sleep
     #[arg(long, value_name = "LIST")]
     pub wait: Option<String>,

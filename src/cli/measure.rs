@@ -1,8 +1,8 @@
 //! The pipeline: parse → machine → plan → open the record → for each outcome { append; show } → report.
 
-use super::flags::{Common, Request};
+use super::flags::{BarrierArgs, Common, Request};
 use super::output::{self, Format, Json};
-use crate::barrier::{Algorithm, Wait};
+use crate::barrier::{Algorithm, Plugin, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
@@ -556,7 +556,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
     if let Some(flags) = &request.barrier {
         let spreads = Spread::ALL.map(|spread| (spread.name(), spread));
         let options = plan::barrier::Options {
-            algorithms: words(&flags.algorithms).iter().map(|name| Subject::find(name)).collect::<Result<_>>()?,
+            algorithms: subjects(flags)?,
             waits: words(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
             spreads: choices("--spread", &flags.spread, &spreads)?,
             threads: threads.clone(),
@@ -606,6 +606,19 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         suite.add_reference(machine, &scope, size);
     }
     Ok(suite)
+}
+
+/// Whose barriers: none stands for all. A plugin comes besides those that are named; naming it as well leaves it alone.
+fn subjects(flags: &BarrierArgs) -> Result<Vec<Subject>> {
+    let names = words(&flags.algorithms);
+    let Some(path) = &flags.plugin else { return names.iter().map(|name| Subject::find(name)).collect() };
+    let plugin = Plugin::new(path)?;
+    let mut subjects = if names.is_empty() { Subject::all() } else { Vec::new() };
+    for name in names.iter().filter(|name| *name != plugin.name()) {
+        subjects.push(Subject::find(name)?);
+    }
+    subjects.push(Subject::Plugin(plugin));
+    Ok(subjects)
 }
 
 /// The memory node of `--home`.

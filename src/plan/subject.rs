@@ -1,6 +1,6 @@
 //! Whose barrier is measured: one of membar's table, an OpenMP runtime's, or somebody else's.
 
-use crate::barrier::{Algorithm, Row, Wait};
+use crate::barrier::{Algorithm, Plugin, Row, Wait};
 use crate::error::{Error, Result};
 use crate::machine::OpenMp;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,8 @@ pub enum Subject {
     Row(Algorithm),
     /// An OpenMP runtime's, entered by the threads that the runtime starts.
     OpenMp(OpenMp),
+    /// A shared library's.
+    Plugin(Plugin),
     /// A type of the program that membar is a part of, by the name that it gave.
     Given(String),
 }
@@ -27,6 +29,7 @@ impl Subject {
     /// Its name on the command line, in files and in records.
     pub fn name(&self) -> &str {
         match self {
+            Subject::Plugin(plugin) => plugin.name(),
             Subject::Given(name) => name,
             known => known.row().map_or("", |row| row.name),
         }
@@ -37,7 +40,7 @@ impl Subject {
         match self {
             Subject::Row(algorithm) => Some(algorithm.row()),
             Subject::OpenMp(runtime) => Some(runtime.row()),
-            Subject::Given(_) => None,
+            Subject::Plugin(_) | Subject::Given(_) => None,
         }
     }
 

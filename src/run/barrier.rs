@@ -35,6 +35,7 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
         let measured = match &planned.algorithm {
             Subject::Row(algorithm) => algorithm.with(planned.cpus.len(), planned.wait, body),
             Subject::OpenMp(runtime) => openmp::measure(*runtime, plan, planned, context),
+            Subject::Plugin(plugin) => plugin.barrier(planned.cpus.len()).and_then(|barrier| body.call(&barrier)),
             Subject::Given(name) => Err(Error::usage(
                 format!("measure the barrier {name}"),
                 "it belongs to another program",
@@ -98,7 +99,10 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
             return Err(Error::refused(
                 format!("trust the barrier {}", planned.algorithm.name()),
                 format!("threads left it {early} times before all had come"),
-                "its numbers were dropped; report this as a bug",
+                match planned.algorithm {
+                    Subject::Row(_) => "its numbers were dropped; report this as a bug",
+                    _ => "its numbers were dropped; mend it, or leave it out",
+                },
             ));
         }
         if context.verify {
