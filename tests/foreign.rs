@@ -328,6 +328,24 @@ fn a_plugin_that_is_none_or_fails_is_named_with_what_is_missing() {
     assert_eq!(fixture.run(BARRIER, &["--plugin", "./p.so", "--list"]).status.code(), Some(2));
 }
 
+#[test]
+fn the_example_sweeps_its_own_barrier_over_this_machine() {
+    // Where cargo puts it: beside the binaries, in examples.
+    let example = PathBuf::from(MEMBAR).with_file_name("examples").join("own_barrier");
+    if !example.exists() {
+        println!("skipped: `cargo test` builds the examples, `cargo test --test foreign` does not");
+        return;
+    }
+    let fixture = Fixture::new("own");
+    let output = fixture.run(example.to_str().unwrap(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("Barriers: ns an episode") && said.contains("tally"), "{said}");
+    assert_eq!(std::fs::read_dir(&fixture.dir).unwrap().count(), 0, "no record is written");
+    let lines = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/own_barrier.rs")).unwrap();
+    assert!(lines.lines().count() < 40, "the README says so");
+}
+
 /// Waits until a process is gone.
 fn wait_for_end(pid: &str) {
     // A zombie has ended, and waits for whoever adopted it.

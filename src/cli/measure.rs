@@ -3,7 +3,7 @@
 use super::flags::{BarrierArgs, Common, Request};
 use super::output::{self, Format, Json};
 use crate::barrier::{Algorithm, Plugin, Wait};
-use crate::caveat::{Caveat, LeftOut};
+use crate::caveat::LeftOut;
 use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
 use crate::machine::{Isa, IsaSet, Machine, OpenMp, RunLock, host_name};
@@ -12,7 +12,7 @@ use crate::plan::barrier::Spread;
 use crate::plan::latency::Protocol;
 use crate::plan::stream::PlacementRule;
 use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Subject, Suite, ThreadList};
-use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, Writer};
+use crate::record::{End, Line, Record, RunHeader, Writer};
 use crate::report;
 use crate::run::clock::{Clock, Precision};
 use crate::run::{self, Context, Outcome, Stop};
@@ -25,9 +25,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
-
-/// Load at the start above which somebody else is computing. It lags by a minute, so an earlier run counts too.
-const BUSY: f64 = 1.0;
 
 /// Carries out a measuring command.
 ///
@@ -158,7 +155,11 @@ impl<'a> Session<'a> {
         let started = SystemTime::now();
         let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
         let precision = clock.precision();
-        let header = header(part, setting, &precision, lock.as_ref());
+        let header = RunHeader {
+            peak_bytes_per_s: setting.peak,
+            labels: setting.labels.clone(),
+            ..run::header(part.machine, &setting.isa, &precision, part.seed, lock.as_ref())
+        };
         writer.append(&Line::Run(Box::new(header.clone())))?;
 
         let mut progress = self.progress();
@@ -304,37 +305,6 @@ fn open_record(common: &Common, started: SystemTime) -> Result<Writer> {
 /// A host name as part of a file name: other characters could leave the directory.
 fn file_name_part(host: &str) -> String {
     host.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
-}
-
-fn header(part: &Part<'_>, setting: &Setting, precision: &Precision, lock: Option<&RunLock>) -> RunHeader {
-    let machine = part.machine;
-    let mut caveats = machine.caveats.clone();
-    // Later the load is also our own.
-    caveats.extend(machine.environment.load_1m.filter(|load| *load > BUSY).map(|load_1m| Caveat::Busy { load_1m }));
-    caveats.extend(lock.and_then(RunLock::not_locked).map(|reason| Caveat::NotLocked { reason: reason.to_owned() }));
-    RunHeader {
-        schema: SCHEMA,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: option_env!("MEMBAR_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned),
-        command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        started_utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        seed: part.seed,
-        host: host_name(),
-        cpu: CpuFacts {
-            model_name: machine.cpu.model_name.clone(),
-            vendor: machine.cpu.vendor.clone(),
-            isa: setting.isa.instruction_sets().map(|isa| isa.name().to_owned()).collect(),
-            hypervisor: machine.cpu.hypervisor.clone(),
-        },
-        topology: machine.topology.clone(),
-        clock: ClockFacts { source: "CLOCK_MONOTONIC".to_owned(), step_ns: precision.step.0 },
-        allowed_cpus: machine.allowed_cpus.clone(),
-        allowed_nodes: machine.allowed_nodes.clone(),
-        environment: machine.environment.clone(),
-        peak_bytes_per_s: setting.peak,
-        labels: setting.labels.clone(),
-        caveats,
-    }
 }
 
 fn labels(common: &Common) -> Result<BTreeMap<String, String>> {

@@ -9,6 +9,7 @@ mod child;
 pub mod clock;
 pub mod decode;
 pub mod detour;
+mod header;
 pub mod latency;
 pub mod loaded;
 pub mod memory_latency;
@@ -18,6 +19,7 @@ pub mod peer;
 pub mod reference;
 mod spans;
 pub mod stream;
+mod sweep;
 pub mod team;
 mod watch;
 
@@ -27,6 +29,9 @@ use crate::machine::IsaSet;
 use crate::plan::Suite;
 use crate::record::Line;
 use crate::units::Nanos;
+pub use header::header;
+pub use sweep::sweep;
+
 use clock::Clock;
 use reference::Reference;
 use std::sync::atomic::{AtomicUsize, Ordering};
