@@ -1,10 +1,11 @@
 //! One error type: what was tried, on what, why it failed, what to do.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Why membar could not do something. Its text always reads
 /// *could not {do what, to what}: {reason}; {what to do}*.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     kind: Kind,
     action: String,
@@ -13,7 +14,7 @@ pub struct Error {
 }
 
 /// Whose doing an [`Error`] is. It decides the exit status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// The command line or a file given to us is wrong: exit status 2.
     Usage,

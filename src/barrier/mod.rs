@@ -6,12 +6,15 @@
 
 mod central;
 mod dissemination;
+mod openmp;
+mod plugin;
 mod sense;
 mod standard;
 mod wait;
 
 pub use central::Central;
 pub use dissemination::{Dissemination, DisseminationMember};
+pub use plugin::{Plugin, PluginBarrier};
 pub use sense::SenseReversing;
 pub use standard::Standard;
 pub use wait::{UNKNOWN_WAIT, Wait};

@@ -101,11 +101,12 @@ fn names_are_unique_and_found() {
 
 #[test]
 fn wait_tokens_round_trip() {
-    for wait in [Wait::Spin, Wait::Hint, Wait::SpinThenYield(1000), Wait::Sleep] {
+    for wait in [Wait::Spin, Wait::Hint, Wait::SpinThenYield(1000), Wait::SpinThenFutex(20), Wait::Sleep] {
         assert_eq!(Wait::parse(&wait.to_string()).unwrap(), wait);
         assert_eq!(Wait::try_from(wait.to_string()), Ok(wait));
     }
-    for token in ["", "spin-", "spin-x-yield", "doze"] {
+    assert_eq!(Wait::try_from(Wait::Unknown.to_string()), Ok(Wait::Unknown));
+    for token in ["", "unknown", "spin-", "spin-5-futexes", "spin-x-yield", "doze"] {
         assert!(Wait::parse(token).is_err(), "{token}");
     }
 }

@@ -17,8 +17,12 @@ pub enum Wait {
     Hint,
     /// This many hinted loads, then `sched_yield` between loads, as ik_llama.cpp does after 100,000.
     SpinThenYield(u32),
+    /// This many hinted loads, then blocked in the kernel (futex), as libgomp does after 300,000.
+    SpinThenFutex(u32),
     /// Blocked in the kernel.
     Sleep,
+    /// Somebody else's barrier, which does not tell. Only in records: nobody can ask for it.
+    Unknown,
 }
 
 impl Wait {
@@ -33,7 +37,7 @@ impl Wait {
     pub fn wait_while(self, mut unchanged: impl FnMut() -> bool) {
         match self {
             Wait::Spin => while unchanged() {},
-            Wait::Hint | Wait::Sleep => {
+            Wait::Hint | Wait::SpinThenFutex(_) | Wait::Sleep | Wait::Unknown => {
                 while unchanged() {
                     std::hint::spin_loop();
                 }
@@ -57,21 +61,22 @@ impl Wait {
         matches!(self, Wait::Spin | Wait::Hint)
     }
 
-    /// Reads the contract's token: `spin`, `pause`, `isb`, `spin-1000-yield`, `sleep`.
+    /// Reads the contract's token: `spin`, `pause`, `isb`, `spin-1000-yield`, `spin-1000-futex`, `sleep`.
     ///
     /// # Errors
     /// A usage error that lists the tokens.
     pub fn parse(token: &str) -> Result<Wait> {
-        let spins = || token.strip_prefix("spin-")?.strip_suffix("-yield")?.parse().ok();
+        let spins = |then: &str| token.strip_prefix("spin-")?.strip_suffix(then)?.parse().ok();
+        let spinning = || spins("-yield").map(Wait::SpinThenYield).or(spins("-futex").map(Wait::SpinThenFutex));
         match token {
             "spin" => Ok(Wait::Spin),
             "sleep" => Ok(Wait::Sleep),
             hint if hint == Self::HINT_NAME => Ok(Wait::Hint),
-            _ => spins().map(Wait::SpinThenYield).ok_or_else(|| {
+            _ => spinning().ok_or_else(|| {
                 Error::usage(
                     format!("wait by '{token}'"),
                     UNKNOWN_WAIT,
-                    format!("name one of spin, {}, spin-N-yield, sleep", Self::HINT_NAME),
+                    format!("name one of spin, {}, spin-N-yield, spin-N-futex, sleep", Self::HINT_NAME),
                 )
             }),
         }
@@ -84,7 +89,9 @@ impl fmt::Display for Wait {
             Wait::Spin => f.write_str("spin"),
             Wait::Hint => f.write_str(Self::HINT_NAME),
             Wait::SpinThenYield(spins) => write!(f, "spin-{spins}-yield"),
+            Wait::SpinThenFutex(spins) => write!(f, "spin-{spins}-futex"),
             Wait::Sleep => f.write_str("sleep"),
+            Wait::Unknown => f.write_str("unknown"),
         }
     }
 }
@@ -100,9 +107,10 @@ impl TryFrom<String> for Wait {
 
     /// Records may come from another architecture, so both names of the hint are read.
     fn try_from(token: String) -> std::result::Result<Wait, String> {
-        if matches!(token.as_str(), "pause" | "isb") {
-            return Ok(Wait::Hint);
+        match token.as_str() {
+            "pause" | "isb" => Ok(Wait::Hint),
+            "unknown" => Ok(Wait::Unknown),
+            _ => Wait::parse(&token).map_err(|error| error.to_string()),
         }
-        Wait::parse(&token).map_err(|error| error.to_string())
     }
 }

@@ -1,18 +1,18 @@
 //! The pipeline: parse → machine → plan → open the record → for each outcome { append; show } → report.
 
-use super::flags::{Common, Request};
+use super::flags::{BarrierArgs, Common, Request};
 use super::output::{self, Format, Json};
-use crate::barrier::{Algorithm, Wait};
-use crate::caveat::{Caveat, LeftOut};
+use crate::barrier::{Algorithm, Plugin, Wait};
+use crate::caveat::LeftOut;
 use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
-use crate::machine::{Isa, IsaSet, Machine, RunLock, host_name};
+use crate::machine::{Isa, IsaSet, Machine, OpenMp, RunLock, host_name};
 use crate::memory::{Pages, Policy};
 use crate::plan::barrier::Spread;
 use crate::plan::latency::Protocol;
 use crate::plan::stream::PlacementRule;
-use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Suite, ThreadList};
-use crate::record::{ClockFacts, CpuFacts, End, Line, Record, RunHeader, SCHEMA, Writer};
+use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Subject, Suite, ThreadList};
+use crate::record::{End, Line, Record, RunHeader, Writer};
 use crate::report;
 use crate::run::clock::{Clock, Precision};
 use crate::run::{self, Context, Outcome, Stop};
@@ -25,9 +25,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
-
-/// Load at the start above which somebody else is computing. It lags by a minute, so an earlier run counts too.
-const BUSY: f64 = 1.0;
 
 /// Carries out a measuring command.
 ///
@@ -158,7 +155,11 @@ impl<'a> Session<'a> {
         let started = SystemTime::now();
         let mut writer = if common.verify { Writer::none() } else { open_record(common, started)? };
         let precision = clock.precision();
-        let header = header(part, setting, &precision, lock.as_ref());
+        let header = RunHeader {
+            peak_bytes_per_s: setting.peak,
+            labels: setting.labels.clone(),
+            ..run::header(part.machine, &setting.isa, &precision, part.seed, lock.as_ref())
+        };
         writer.append(&Line::Run(Box::new(header.clone())))?;
 
         let mut progress = self.progress();
@@ -306,37 +307,6 @@ fn file_name_part(host: &str) -> String {
     host.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
-fn header(part: &Part<'_>, setting: &Setting, precision: &Precision, lock: Option<&RunLock>) -> RunHeader {
-    let machine = part.machine;
-    let mut caveats = machine.caveats.clone();
-    // Later the load is also our own.
-    caveats.extend(machine.environment.load_1m.filter(|load| *load > BUSY).map(|load_1m| Caveat::Busy { load_1m }));
-    caveats.extend(lock.and_then(RunLock::not_locked).map(|reason| Caveat::NotLocked { reason: reason.to_owned() }));
-    RunHeader {
-        schema: SCHEMA,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: option_env!("MEMBAR_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned),
-        command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        started_utc: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        seed: part.seed,
-        host: host_name(),
-        cpu: CpuFacts {
-            model_name: machine.cpu.model_name.clone(),
-            vendor: machine.cpu.vendor.clone(),
-            isa: setting.isa.instruction_sets().map(|isa| isa.name().to_owned()).collect(),
-            hypervisor: machine.cpu.hypervisor.clone(),
-        },
-        topology: machine.topology.clone(),
-        clock: ClockFacts { source: "CLOCK_MONOTONIC".to_owned(), step_ns: precision.step.0 },
-        allowed_cpus: machine.allowed_cpus.clone(),
-        allowed_nodes: machine.allowed_nodes.clone(),
-        environment: machine.environment.clone(),
-        peak_bytes_per_s: setting.peak,
-        labels: setting.labels.clone(),
-        caveats,
-    }
-}
-
 fn labels(common: &Common) -> Result<BTreeMap<String, String>> {
     let mut labels = BTreeMap::new();
     for label in &common.label {
@@ -431,8 +401,7 @@ fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
         output::document(&report::protocols(), format, &names)?;
     }
     if request.barrier.is_some() {
-        let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-        output::document(&report::algorithms(), format, &names)?;
+        output::document(&report::barriers(&OpenMp::installed()), format, &Subject::all())?;
     }
     if request.experts.is_some() {
         let listing = workload::listing()?;
@@ -565,7 +534,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
     if let Some(flags) = &request.barrier {
         let spreads = Spread::ALL.map(|spread| (spread.name(), spread));
         let options = plan::barrier::Options {
-            algorithms: words(&flags.algorithms).iter().map(|name| Algorithm::find(name)).collect::<Result<_>>()?,
+            algorithms: subjects(flags)?,
             waits: words(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
             spreads: choices("--spread", &flags.spread, &spreads)?,
             threads: threads.clone(),
@@ -615,6 +584,19 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         suite.add_reference(machine, &scope, size);
     }
     Ok(suite)
+}
+
+/// Whose barriers: none stands for all. A plugin comes besides those that are named; naming it as well leaves it alone.
+fn subjects(flags: &BarrierArgs) -> Result<Vec<Subject>> {
+    let names = words(&flags.algorithms);
+    let Some(path) = &flags.plugin else { return names.iter().map(|name| Subject::find(name)).collect() };
+    let plugin = Plugin::new(path)?;
+    let mut subjects = if names.is_empty() { Subject::all() } else { Vec::new() };
+    for name in names.iter().filter(|name| *name != plugin.name()) {
+        subjects.push(Subject::find(name)?);
+    }
+    subjects.push(Subject::Plugin(plugin));
+    Ok(subjects)
 }
 
 /// The memory node of `--home`.

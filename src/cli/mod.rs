@@ -39,6 +39,9 @@ enum Command {
     Topology(TopologyArgs),
     /// Print what a record holds
     Report(ReportArgs),
+    /// The part of a process that membar starts for a step: asked on stdin, answers on stdout
+    #[command(name = crate::run::openmp::COMMAND, hide = true)]
+    OpenMpTeam,
 }
 
 #[derive(clap::Args, Debug)]
@@ -60,6 +63,7 @@ struct ReportArgs {
 /// Runs the command line of a binary and returns the exit status. A binary (or a copy of one) called `membar-stream`
 /// acts as `membar stream`, and so on.
 pub fn main() -> ExitCode {
+    crate::run::openmp::answers();
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_else(|| OsString::from("membar"));
     let name = PathBuf::from(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -90,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Topology(arguments) => topology(&arguments),
         Command::Report(arguments) => report(&arguments),
+        Command::OpenMpTeam => crate::run::openmp::serve(std::io::stdin()).and_then(|answer| output::print(&answer)),
     };
     outcome.unwrap_or_else(|error| {
         output::say(&format!("membar: {error}"));

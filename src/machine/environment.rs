@@ -4,6 +4,7 @@ use super::cgroup::Cgroup;
 use super::sysfs::{meminfo, text};
 use crate::units::{Bytes, NodeSet};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What the operating system allows and how it is set up.
@@ -40,6 +41,9 @@ pub struct Environment {
     pub steal_counted: Option<bool>,
     /// Load average over one minute at start.
     pub load_1m: Option<f64>,
+    /// OpenMP runtimes by name, each with its file; none where that was not looked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub openmp: BTreeMap<String, String>,
 }
 
 /// Populated memory modules (no serial numbers are read).
@@ -86,6 +90,7 @@ impl Environment {
             // Zero may also mean that nothing was stolen so far.
             steal_counted: stat.and_then(|text| steal_ticks(&text)).filter(|ticks| *ticks > 0).map(|_| true),
             load_1m: text(root.join("proc/loadavg")).and_then(|text| load_1m(&text)),
+            openmp: BTreeMap::new(),
         }
     }
 }

@@ -6,14 +6,18 @@ mod cgroup;
 mod counters;
 mod cpu;
 mod environment;
+mod library;
 mod lock;
+mod openmp;
 mod sysfs;
 mod topology;
 
 pub use counters::{Counters, ThreadCounters};
 pub use cpu::{Cpu, Isa, IsaSet};
 pub use environment::{Dimms, Environment};
+pub use library::Library;
 pub use lock::RunLock;
+pub use openmp::OpenMp;
 pub use topology::{Cache, Core, Distances, Group, Node, Pu, Topology};
 
 use crate::caveat::Caveat;
@@ -92,7 +96,7 @@ impl Machine {
         let nodes: NodeSet = topology.nodes.iter().map(|node| node.id).collect();
         let allowed_nodes =
             environment::allowed_nodes(root).map_or_else(|| nodes.clone(), |list| list.intersection(&nodes));
-        let environment = Environment::read(root);
+        let environment = Environment { openmp: OpenMp::installed(), ..Environment::read(root) };
         let cpu = Cpu::detect();
         caveats.extend(cpu.hypervisor.clone().map(|hypervisor| Caveat::Virtualised { hypervisor }));
         let line_bytes = cpu.line_bytes;

@@ -1,19 +1,19 @@
 //! Barriers: which algorithm on which threads, waiting how.
 
-use super::{Class, Domains, Needs, Preset, Scope, ThreadList, standing_caveats};
-use crate::barrier::{Algorithm, Wait};
+use super::{Class, Domains, Needs, Preset, Scope, Subject, ThreadList, standing_caveats};
+use crate::barrier::Wait;
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Topology};
 use crate::units::{Bytes, CpuId};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Algorithms; empty means all.
-    pub algorithms: Vec<Algorithm>,
+    /// Whose barriers; empty means all that have a fixed name.
+    pub algorithms: Vec<Subject>,
     /// Ways of waiting; empty means each algorithm's default.
     pub waits: Vec<Wait>,
     /// Spreads; empty means all that this machine can form.
@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 /// How a set of threads is spread over the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
     /// The hardware threads of one core.
@@ -81,7 +81,7 @@ impl Spread {
 }
 
 /// Which barriers will be measured.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// In the order they are taken.
     pub steps: Vec<Step>,
@@ -94,11 +94,10 @@ pub struct Plan {
 }
 
 /// One barrier on one set of threads.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// The algorithm.
-    #[serde(serialize_with = "algorithm_name")]
-    pub algorithm: Algorithm,
+    /// Whose barrier.
+    pub algorithm: Subject,
     /// How its threads wait.
     pub wait: Wait,
     /// One CPU a thread; repeats mean oversubscription.
@@ -109,10 +108,6 @@ pub struct Step {
     pub caveats: Vec<Caveat>,
 }
 
-fn algorithm_name<S: Serializer>(algorithm: &Algorithm, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str(algorithm.name())
-}
-
 /// Plans the barrier measurement.
 ///
 /// # Errors
@@ -121,18 +116,22 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
     let topology = &machine.topology;
     let mut left_out = Vec::new();
     let sets = thread_sets(topology, scope, options, &mut left_out)?;
-    let algorithms = if options.algorithms.is_empty() { Algorithm::ALL } else { &options.algorithms };
+    let asked = if options.algorithms.is_empty() { Subject::all() } else { options.algorithms.clone() };
+    let subjects = usable(machine, asked, &mut left_out);
 
     let mut steps = Vec::new();
     for (spread, cpus) in &sets {
-        for &algorithm in algorithms {
-            let can = algorithm.row().waits;
-            let waits = if options.waits.is_empty() { &can[..1] } else { &options.waits };
+        for algorithm in &subjects {
+            let can = algorithm.waits();
+            // Nobody can tell a barrier how to wait that does not tell how it does.
+            let only = options.waits.is_empty() || can == [Wait::Unknown];
+            let waits = if only { &can[..1] } else { &options.waits };
             for &wait in waits {
                 // Any spin count is as good as the one in the table.
                 let same_kind = |other: &Wait| std::mem::discriminant(other) == std::mem::discriminant(&wait);
                 if can.iter().any(same_kind) {
                     let caveats = standing_caveats(machine, cpus);
+                    let algorithm = algorithm.clone();
                     steps.push(Step { algorithm, wait, cpus: cpus.clone(), spread: *spread, caveats });
                 } else {
                     let what = format!("{} waiting by {wait}", algorithm.name());
@@ -155,6 +154,21 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
         ));
     }
     Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out })
+}
+
+/// The subjects that this machine has; of the others it is noted why not.
+fn usable(machine: &Machine, mut subjects: Vec<Subject>, left_out: &mut Vec<LeftOut>) -> Vec<Subject> {
+    subjects.retain(|subject| {
+        let Subject::OpenMp(runtime) = subject else { return true };
+        let installed = machine.environment.openmp.contains_key(runtime.name());
+        if !installed {
+            let foreign = || "not known whether it is installed there".to_owned();
+            let reason = if machine.is_this_system() { runtime.missing() } else { foreign() };
+            left_out.push(LeftOut { what: runtime.name().to_owned(), reason });
+        }
+        installed
+    });
+    subjects
 }
 
 /// Distinct sets of CPUs with the name of their spread.
@@ -276,6 +290,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::barrier::Algorithm;
+    use crate::machine::{OpenMp, Source};
 
     fn sets(description: &str, options: &Options) -> Vec<(Spread, usize)> {
         let machine = Machine::from_source(&format!("synthetic:{description}")).unwrap();
@@ -286,7 +302,7 @@ mod tests {
 
     #[test]
     fn spreads_have_the_name_of_the_tightest_domain() {
-        let central = || Options { algorithms: vec![Algorithm::Central], ..Options::default() };
+        let central = || Options { algorithms: vec![Algorithm::Central.into()], ..Options::default() };
         let chiplets = sets("pack:2 [numa] l3:2 core:4 pu:2", &central());
         for expected in [
             (Spread::L3, 4),
@@ -305,6 +321,31 @@ mod tests {
         let sockets = Options { spreads: vec![Spread::ScatterSocket], ..central() };
         let asked = sets("pack:2 [numa] l3:1 core:4 pu:1", &sockets);
         assert!(asked.contains(&(Spread::ScatterSocket, 2)), "{asked:?}");
+    }
+
+    #[test]
+    fn a_runtime_is_planned_where_it_is_installed() {
+        let mut machine = Machine::from_source("synthetic:core:2 pu:1").unwrap();
+        let scope = Scope::new(&machine, None, None).unwrap();
+        let planned = |machine: &Machine, waits: &[Wait]| {
+            let options = Options { waits: waits.to_vec(), ..Options::default() };
+            let plan = plan(machine, &scope, &options).unwrap();
+            let is_runtime = |step: &&Step| matches!(step.algorithm, Subject::OpenMp(_));
+            let steps = plan.steps.iter().filter(is_runtime).map(|step| (step.algorithm.name().to_owned(), step.wait));
+            (steps.collect::<Vec<_>>(), plan.left_out)
+        };
+        let (steps, left_out) = planned(&machine, &[]);
+        assert!(steps.is_empty() && left_out[0].reason.contains("not known"), "{left_out:?}");
+        machine.source = Source::ThisSystem;
+        machine.environment.openmp.insert("libomp".into(), "/lib/libomp.so.5".into());
+        let (steps, left_out) = planned(&machine, &[]);
+        assert_eq!(steps, [("libomp".to_owned(), Wait::Hint), ("libomp".to_owned(), Wait::Hint)]);
+        assert!(left_out[0].what == "libgomp" && left_out[0].reason.contains("libgomp1"), "{left_out:?}");
+        let (steps, _) = planned(&machine, &[Wait::Sleep]);
+        assert_eq!(steps, [("libomp".to_owned(), Wait::Sleep), ("libomp".to_owned(), Wait::Sleep)]);
+        let only = Options { algorithms: vec![Subject::OpenMp(OpenMp::Libgomp)], ..Options::default() };
+        let error = plan(&machine, &scope, &only).unwrap_err().to_string();
+        assert!(error.contains("libgomp.so.1 is not installed") || error.contains("statically"), "{error}");
     }
 
     #[test]

@@ -13,11 +13,13 @@ pub mod reference;
 mod scope;
 pub mod sibling;
 pub mod stream;
+mod subject;
 mod threads;
 pub mod validate;
 
 pub use domain::{Class, Domains};
 pub use scope::Scope;
+pub use subject::Subject;
 pub use threads::ThreadList;
 
 use crate::caveat::{Caveat, LeftOut};

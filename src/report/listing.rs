@@ -1,12 +1,14 @@
 //! `--list`: what there is, what it needs, and whether it can be used here.
 
 use super::{Document, Table};
-use crate::barrier::{Algorithm, Wait};
+use crate::barrier::Wait;
 use crate::kernel::Kernel;
-use crate::machine::IsaSet;
+use crate::machine::{IsaSet, OpenMp};
+use crate::plan::Subject;
 use crate::plan::latency::Protocol;
 use crate::units::Bytes;
 use crate::workload::{self, Engine};
+use std::collections::BTreeMap;
 
 /// The kernel table.
 pub fn kernels(isa: &IsaSet) -> Document {
@@ -35,15 +37,25 @@ pub fn kernels(isa: &IsaSet) -> Document {
     document
 }
 
-/// The barrier table.
-pub fn algorithms() -> Document {
+/// The barrier table, and the OpenMP runtimes, of which `installed` holds those that this system has.
+pub fn barriers(installed: &BTreeMap<String, String>) -> Document {
     let mut document = Document::default();
     document.heading("Barriers");
-    let mut table = Table::new(["name", "what it is", "waits by", "source"]);
-    for algorithm in Algorithm::ALL {
-        let row = algorithm.row();
+    let mut table = Table::new(["name", "what it is", "waits by", "source", "here"]);
+    for subject in Subject::all() {
+        let Some(row) = subject.row() else { continue };
         let waits: Vec<String> = row.waits.iter().map(Wait::to_string).collect();
-        table.row(vec![row.name.to_owned(), row.summary.to_owned(), waits.join(", "), row.source.to_owned()]);
+        let missing = match subject {
+            Subject::OpenMp(runtime) if !installed.contains_key(row.name) => Some(OpenMp::missing(runtime)),
+            _ => None,
+        };
+        table.row(vec![
+            row.name.to_owned(),
+            row.summary.to_owned(),
+            waits.join(", "),
+            row.source.to_owned(),
+            missing.map_or("usable".to_owned(), |reason| format!("not run: {reason}")),
+        ]);
     }
     document.table(table);
     document

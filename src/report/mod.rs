@@ -22,7 +22,7 @@ mod validate;
 pub use clusters::paste;
 pub use csv::csv;
 pub use document::{Document, Table};
-pub use listing::{algorithms, kernels, models, protocols};
+pub use listing::{barriers, kernels, models, protocols};
 pub use measured::document;
 pub use plan::{by_reason, document as plan_document};
 pub use stream::{STREAM_OPERATIONS, stream};

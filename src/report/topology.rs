@@ -351,6 +351,7 @@ fn environment(machine: &Machine, out: &mut String) {
         dimms,
         steal_counted,
         load_1m,
+        openmp,
     } = &machine.environment;
     let gb = |bytes: &Option<Bytes>| bytes.map(|bytes| memory(Some(bytes)));
     let on = |flag: &Option<bool>| flag.map(|on| if on { "on" } else { "off" }.to_string());
@@ -365,6 +366,7 @@ fn environment(machine: &Machine, out: &mut String) {
         }
         text
     });
+    let runtimes: Vec<String> = openmp.iter().map(|(name, file)| format!("{name} ({file})")).collect();
     let facts = [
         ("product", product.clone()),
         ("CPU quota", cpu_quota.map(|cpus| format!("{cpus:.2} CPUs"))),
@@ -380,6 +382,7 @@ fn environment(machine: &Machine, out: &mut String) {
         ("clock source", clock_source.clone()),
         ("stolen time", steal_counted.map(|counted| if counted { "counted" } else { "not counted" }.to_string())),
         ("load over one minute", load_1m.map(|load| format!("{load:.2}"))),
+        ("OpenMP", Some(runtimes.join(", ")).filter(|runtimes| !runtimes.is_empty())),
     ];
     out.push_str("\nenvironment\n");
     let (known, unknown): (Vec<_>, Vec<_>) = facts.into_iter().partition(|(_, value)| value.is_some());

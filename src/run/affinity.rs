@@ -11,17 +11,20 @@ pub fn pin(cpu: CpuId) -> Option<Caveat> {
     if cpu.0 < CPU_SET_BITS {
         core_affinity::set_for_current(core_affinity::CoreId { id: cpu.0 as usize });
     } else {
-        set_large_mask(cpu);
+        confine(&[cpu]);
     }
     // The request may be refused, or honoured and softened: only what is read back counts.
     let got = crate::machine::current_affinity();
     (got.len() != 1 || !got.contains(cpu)).then_some(Caveat::PinNotHonoured { asked: cpu, got })
 }
 
-/// Pins to a CPU beyond the fixed-size mask. Failure shows in what is read back.
-fn set_large_mask(cpu: CpuId) {
-    let mut mask = vec![0u64; cpu.0 as usize / 64 + 1];
-    mask[cpu.0 as usize / 64] |= 1 << (cpu.0 % 64);
+/// Lets the calling thread, and those that it will start, run on these CPUs alone. Failure shows in what is read back.
+pub fn confine(cpus: &[CpuId]) {
+    let largest = cpus.iter().map(|cpu| cpu.0 as usize).max().unwrap_or(0);
+    let mut mask = vec![0u64; largest / 64 + 1];
+    for cpu in cpus {
+        mask[cpu.0 as usize / 64] |= 1 << (cpu.0 % 64);
+    }
     // SAFETY: the pointer and the length in bytes describe `mask`, which outlives the call; pid 0 is the calling thread.
     unsafe { libc::sched_setaffinity(0, mask.len() * 8, mask.as_ptr().cast()) };
 }

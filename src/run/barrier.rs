@@ -1,10 +1,11 @@
 //! Barriers: episodes in batches, all threads arriving together.
 
-use super::team::{self, Seat};
-use super::{Context, Outcome, calibrate, spans};
+use super::team::{self, Crew, Seat, StdThreads};
+use super::{Context, Outcome, calibrate, openmp, spans};
 use crate::barrier::{Barrier, WithBarrier};
 use crate::caveat::Caveat;
 use crate::error::{Error, Result};
+use crate::plan::Subject;
 use crate::plan::barrier::{Plan, Step as Planned};
 use crate::record::{BarrierStep, Line, Step};
 use crate::stats;
@@ -29,9 +30,21 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
         if context.leave_out(&what)? {
             continue;
         }
-        (context.outcome)(Outcome::Starting(what))?;
-        let body = Measurement { plan, planned, context };
-        let outcome = match planned.algorithm.with(planned.cpus.len(), planned.wait, body) {
+        (context.outcome)(Outcome::Starting(what.clone()))?;
+        let body = Measurement { plan, planned, context, crew: &StdThreads };
+        let measured = match &planned.algorithm {
+            Subject::Row(algorithm) => algorithm.with(planned.cpus.len(), planned.wait, body),
+            Subject::OpenMp(runtime) => openmp::measure(*runtime, plan, planned, context),
+            Subject::Plugin(plugin) => plugin.barrier(planned.cpus.len()).and_then(|barrier| body.call(&barrier)),
+            Subject::Given(name) => Err(Error::usage(
+                format!("measure the barrier {name}"),
+                "it belongs to another program",
+                "measure it there, with membar::run::sweep",
+            )),
+        };
+        let outcome = match measured {
+            // A process of its own is stopped at once, and what it had measured is lost.
+            Ok(None) if context.stop.is_interrupted() && context.leave_out(&what)? => continue,
             Ok(None) => continue,
             Ok(Some(line)) => Outcome::Measured(Box::new(Line::Barrier(line))),
             Err(error) => Outcome::Failed(error),
@@ -41,24 +54,26 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-struct Measurement<'a, 'c> {
-    plan: &'a Plan,
-    planned: &'a Planned,
-    context: &'a Context<'c>,
+/// One step of a plan, for any barrier on any threads.
+pub(super) struct Measurement<'a, 'c, C> {
+    pub(super) plan: &'a Plan,
+    pub(super) planned: &'a Planned,
+    pub(super) context: &'a Context<'c>,
+    pub(super) crew: &'a C,
 }
 
-impl WithBarrier for Measurement<'_, '_> {
+impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
     type Output = Result<Option<BarrierStep>>;
 
     fn call<B: Barrier>(self, barrier: &B) -> Result<Option<BarrierStep>> {
-        let Measurement { plan, planned, context } = self;
+        let Measurement { plan, planned, context, crew } = self;
         let oversubscribed = planned.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
         let bound = Nanos(if oversubscribed { OVERSUBSCRIBED_NS } else { u64::MAX });
         let stop = context.stop;
         let samples = if context.verify { 0 } else { plan.samples };
         let entered: Vec<AtomicU64> = planned.cpus.iter().map(|_| AtomicU64::new(0)).collect();
 
-        let outcome = team::run(&planned.cpus, context.clock, |mut seat| {
+        let outcome = team::run_by(crew, &planned.cpus, context.clock, |mut seat| {
             let mut member = barrier.member(seat.index);
             let start = seat.now();
             let early = verify(&seat, barrier, &mut member, &entered);
@@ -84,7 +99,10 @@ impl WithBarrier for Measurement<'_, '_> {
             return Err(Error::refused(
                 format!("trust the barrier {}", planned.algorithm.name()),
                 format!("threads left it {early} times before all had come"),
-                "its numbers were dropped; report this as a bug",
+                match planned.algorithm {
+                    Subject::Row(_) => "its numbers were dropped; report this as a bug",
+                    _ => "its numbers were dropped; mend it, or leave it out",
+                },
             ));
         }
         if context.verify {

@@ -1,5 +1,6 @@
 //! Somebody else's STREAM: started, waited for, stopped when it is time, read; and our own rows in turn with it.
 
+use super::child::{Ended, Running};
 use super::clock::Clock;
 use super::{Context, Outcome, Stop, affinity, stream, watch};
 use crate::caveat::Caveat;
@@ -11,21 +12,12 @@ use crate::plan::validate::Plan;
 use crate::record::{Disturbance, Line, PeerStep, PeerSummary, Step};
 use crate::stats;
 use crate::units::{Bytes, BytesPerSecond, CpuId, Nanos};
-use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-/// How often to look whether a program has to be stopped. Each look costs its threads some microseconds.
-const LOOK: Duration = Duration::from_millis(20);
-/// More than any STREAM prints.
-const OUTPUT_MOST: usize = 1 << 20;
 /// More repeats than anybody waits for.
 const PASSES_MOST: u32 = 10_000;
-/// How long output may still come after the program has ended: what it started may hold the pipe open for ever.
-const LATE: Duration = Duration::from_secs(1);
 
 /// What a STREAM program printed of itself and of each function.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,13 +123,25 @@ fn row(operation: Operation, line: &str) -> Option<PrintedRow> {
 /// When it cannot be started, fails, or does not print what STREAM prints.
 pub fn once(program: &Path, cpus: &[CpuId], clock: Clock, stop: Stop<'_>) -> Result<Option<Printed>> {
     let name = program.display();
-    let mut running = Running::start(program, cpus).map_err(|reason| {
+    // A child inherits the pin of the thread that starts it: a program without OpenMP has no places. What came of the pin is
+    // seen when our own thread takes the same CPU.
+    let alone = cpus.first().filter(|_| cpus.len() == 1);
+    let started = std::thread::scope(|scope| {
+        let starter = scope.spawn(|| {
+            if let Some(cpu) = alone {
+                affinity::pin(*cpu);
+            }
+            Running::start(&mut command(program, cpus))
+        });
+        starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it died")))
+    });
+    let mut running = started.map_err(|reason| {
         Error::usage(format!("start the program {name}"), reason, "name a compiled STREAM, as in --stream ./stream")
     })?;
     let ended = running.end(clock, stop).map_err(|reason| {
         Error::refused(format!("wait for the program {name}"), reason, "run it by itself to see why")
     })?;
-    let Some((output, status)) = ended else { return Ok(None) };
+    let Some(Ended { output, status, .. }) = ended else { return Ok(None) };
     if !status.success() {
         let advice = "run it by itself to see why";
         return Err(Error::refused(format!("run the program {name}"), format!("it ended with {status}"), advice));
@@ -147,99 +151,21 @@ pub fn once(program: &Path, cpus: &[CpuId], clock: Clock, stop: Stop<'_>) -> Res
     })
 }
 
-/// A program that is stopped when this goes out of scope.
-struct Running {
-    child: Child,
-    ended: bool,
-}
-
-impl Running {
-    /// In a process group of its own, so that it can be stopped with all that it starts, and a Ctrl-C for us is ours to pass on.
-    fn start(program: &Path, cpus: &[CpuId]) -> io::Result<Running> {
-        let places: Vec<String> = cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
-        let mut command = Command::new(program);
-        command
-            .env("OMP_NUM_THREADS", cpus.len().to_string())
-            .env("OMP_DYNAMIC", "false")
-            .env("OMP_PROC_BIND", "true")
-            .env("OMP_PLACES", places.join(","))
-            // They would contradict the places.
-            .env_remove("GOMP_CPU_AFFINITY")
-            .env_remove("KMP_AFFINITY")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .process_group(0);
-        // A child inherits the pin of the thread that starts it: a program without OpenMP has no places. What came of the
-        // pin is seen when our own thread takes the same CPU.
-        let alone = cpus.first().filter(|_| cpus.len() == 1);
-        let child = std::thread::scope(|scope| {
-            let starter = scope.spawn(|| {
-                if let Some(cpu) = alone {
-                    affinity::pin(*cpu);
-                }
-                command.spawn()
-            });
-            starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it died")))
-        })?;
-        Ok(Running { child, ended: false })
-    }
-
-    /// What it printed and how it ended; `None` when it is to be stopped.
-    fn end(&mut self, clock: Clock, stop: Stop<'_>) -> io::Result<Option<(String, ExitStatus)>> {
-        let printed = Arc::new(Mutex::new(Printing::default()));
-        if let Some(mut stdout) = self.child.stdout.take() {
-            let printed = Arc::clone(&printed);
-            let lock = move |act: &mut dyn FnMut(&mut Printing)| {
-                act(&mut printed.lock().unwrap_or_else(|poison| poison.into_inner()));
-            };
-            // Not joined: a program that hands its output to another session would keep us waiting.
-            std::thread::Builder::new().name("membar-reader".into()).spawn(move || {
-                let mut piece = [0; 1 << 14];
-                while let Ok(bytes @ 1..) = stdout.read(&mut piece) {
-                    lock(&mut |printing| {
-                        let room = OUTPUT_MOST.saturating_sub(printing.bytes.len());
-                        printing.bytes.extend_from_slice(&piece[..bytes.min(room)]);
-                    });
-                }
-                lock(&mut |printing| printing.ended = true);
-            })?;
-        }
-        let mut exit: Option<(ExitStatus, Nanos)> = None;
-        while stop.reason(clock.now()).is_none() {
-            if exit.is_none() {
-                exit = self.child.try_wait()?.map(|status| (status, clock.now()));
-                self.ended = exit.is_some();
-            }
-            if let Some((status, since)) = exit {
-                let printing = printed.lock().unwrap_or_else(|poison| poison.into_inner());
-                if printing.ended || clock.now().0 - since.0 > LATE.as_nanos() as u64 {
-                    return Ok(Some((String::from_utf8_lossy(&printing.bytes).into_owned(), status)));
-                }
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(None)
-    }
-}
-
-/// What a program has printed so far.
-#[derive(Default)]
-struct Printing {
-    bytes: Vec<u8>,
-    ended: bool,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        if let Ok(group) = i32::try_from(self.child.id()) {
-            // SAFETY: only sends a signal. The child was not waited for yet, so its number, which is its group's, is its own.
-            unsafe { libc::kill(-group, libc::SIGKILL) };
-        }
-        let _ = self.child.wait();
-    }
+/// The program, told to run one OpenMP thread on each of `cpus`.
+fn command(program: &Path, cpus: &[CpuId]) -> Command {
+    let places: Vec<String> = cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
+    let mut command = Command::new(program);
+    command
+        .env("OMP_NUM_THREADS", cpus.len().to_string())
+        .env("OMP_DYNAMIC", "false")
+        .env("OMP_PROC_BIND", "true")
+        .env("OMP_PLACES", places.join(","))
+        // They would contradict the places.
+        .env_remove("GOMP_CPU_AFFINITY")
+        .env_remove("KMP_AFFINITY")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
 }
 
 /// Runs the program and our rows in turn.

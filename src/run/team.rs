@@ -1,4 +1,5 @@
-//! The thread team: created, pinned, pin read back, met at a start line; watched before, between and after.
+//! The thread team: created, pinned, pin read back, met at a start line; watched before, between and after. Who creates
+//! the threads is a [`Crew`].
 
 use super::clock::{Clock, thread_cpu_time};
 use super::{affinity, watch};
@@ -128,11 +129,72 @@ enum Gate {
     Cancelled,
 }
 
+/// Who starts the threads of a team.
+pub trait Crew {
+    /// Calls `body` with each number below `threads`, each on a thread of its own and all at the same time, and returns when
+    /// all these calls have. `body` does not panic.
+    ///
+    /// # Errors
+    /// When there are not that many threads. Then `body` was called on none of them.
+    fn start(&self, threads: usize, body: &(dyn Fn(usize) + Sync)) -> Result<()>;
+}
+
+/// Threads of the standard library.
+#[derive(Debug)]
+pub struct StdThreads;
+
+impl Crew for StdThreads {
+    fn start(&self, threads: usize, body: &(dyn Fn(usize) + Sync)) -> Result<()> {
+        let gate = (Mutex::new(Gate::Closed), Condvar::new());
+        let set_gate = |state| {
+            *gate.0.lock().unwrap_or_else(|poison| poison.into_inner()) = state;
+            gate.1.notify_all();
+        };
+        std::thread::scope(|scope| {
+            for index in 0..threads {
+                let gate = &gate;
+                let behind_gate = move || {
+                    let closed = gate.0.lock().unwrap_or_else(|poison| poison.into_inner());
+                    let state = gate.1.wait_while(closed, |state| *state == Gate::Closed);
+                    let state = *state.unwrap_or_else(|poison| poison.into_inner());
+                    if state == Gate::Open {
+                        body(index);
+                    }
+                };
+                let thread = std::thread::Builder::new().name(format!("membar-{index}"));
+                if let Err(reason) = thread.spawn_scoped(scope, behind_gate) {
+                    set_gate(Gate::Cancelled);
+                    return Err(Error::refused(
+                        format!("start thread {} of {threads}", index + 1),
+                        reason,
+                        "raise the limit on processes (ulimit -u, the cgroup's pids.max) or use fewer --threads",
+                    ));
+                }
+            }
+            set_gate(Gate::Open);
+            Ok(())
+        })
+    }
+}
+
 /// Runs `work` on one pinned thread for each of `cpus` (repeats allowed), and returns when all are done.
 ///
 /// # Errors
 /// When the system refuses a thread. A panic in `work` ends the team and is returned as an error.
 pub fn run<R: Send>(cpus: &[CpuId], clock: Clock, work: impl Fn(Seat<'_>) -> R + Sync) -> Result<TeamOutcome<R>> {
+    run_by(&StdThreads, cpus, clock, work)
+}
+
+/// As [`run`], on threads that `crew` starts.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_by<R: Send>(
+    crew: &impl Crew,
+    cpus: &[CpuId],
+    clock: Clock,
+    work: impl Fn(Seat<'_>) -> R + Sync,
+) -> Result<TeamOutcome<R>> {
     let shared = Shared {
         threads: cpus.len() as u32,
         arrived: CachePadded::default(),
@@ -141,53 +203,26 @@ pub fn run<R: Send>(cpus: &[CpuId], clock: Clock, work: impl Fn(Seat<'_>) -> R +
         gone: AtomicU32::new(0),
         agreed: Default::default(),
     };
-    let gate = (Mutex::new(Gate::Closed), Condvar::new());
-    let set_gate = |state| {
-        *gate.0.lock().unwrap_or_else(|poison| poison.into_inner()) = state;
-        gate.1.notify_all();
-    };
+    let members: Vec<Mutex<Option<Member<R>>>> = cpus.iter().map(|_| Mutex::new(None)).collect();
     let before = Counters::now();
     let start = clock.now();
 
-    let outcomes: Result<Vec<Option<Member<R>>>> = std::thread::scope(|scope| {
-        let mut handles = Vec::with_capacity(cpus.len());
-        for (index, &cpu) in cpus.iter().enumerate() {
-            let (shared, gate, work) = (&shared, &gate, &work);
-            let body = move || {
-                let closed = gate.0.lock().unwrap_or_else(|poison| poison.into_inner());
-                let state = gate.1.wait_while(closed, |state| *state == Gate::Closed);
-                if *state.unwrap_or_else(|poison| poison.into_inner()) == Gate::Cancelled {
-                    return None;
-                }
-                let seat = Seat { index, cpu, clock, shared, agreements: 0 };
-                let outcome = catch_unwind(AssertUnwindSafe(|| member(seat, work)));
-                if outcome.is_err() {
-                    shared.broken.store(true, Ordering::Relaxed);
-                }
-                shared.gone.fetch_add(1, Ordering::Relaxed);
-                if outcome.is_err() {
-                    shared.end_or_abort();
-                }
-                outcome.ok()
-            };
-            match std::thread::Builder::new().name(format!("membar-{index}")).spawn_scoped(scope, body) {
-                Ok(handle) => handles.push(handle),
-                Err(reason) => {
-                    set_gate(Gate::Cancelled);
-                    return Err(Error::refused(
-                        format!("start thread {} of {}", index + 1, cpus.len()),
-                        reason,
-                        "raise the limit on processes (ulimit -u, the cgroup's pids.max) or use fewer --threads",
-                    ));
-                }
-            }
+    crew.start(cpus.len(), &|index| {
+        let seat = Seat { index, cpu: cpus[index], clock, shared: &shared, agreements: 0 };
+        let outcome = catch_unwind(AssertUnwindSafe(|| member(seat, &work)));
+        if outcome.is_err() {
+            shared.broken.store(true, Ordering::Relaxed);
         }
-        set_gate(Gate::Open);
-        Ok(handles.into_iter().map(|handle| handle.join().ok().flatten()).collect())
-    });
+        shared.gone.fetch_add(1, Ordering::Relaxed);
+        match outcome {
+            Ok(member) => *members[index].lock().unwrap_or_else(|poison| poison.into_inner()) = Some(member),
+            Err(_) => shared.end_or_abort(),
+        }
+    })?;
 
     let elapsed = Nanos(clock.now().0 - start.0);
-    let members: Option<Vec<Member<R>>> = outcomes?.into_iter().collect();
+    let members = members.into_iter().map(|member| member.into_inner().unwrap_or_else(|poison| poison.into_inner()));
+    let members: Option<Vec<Member<R>>> = members.collect();
     let Some(members) = members else {
         return Err(Error::refused("finish a step", "one of its threads panicked", "report this as a bug"));
     };
