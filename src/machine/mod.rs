@@ -11,7 +11,7 @@ mod sysfs;
 mod topology;
 
 pub use counters::{Counters, ThreadCounters};
-pub use cpu::{Cpu, Isa, IsaSet};
+pub use cpu::{Cpu, Isa, IsaSet, MonitorWait};
 pub use environment::{Dimms, Environment};
 pub use lock::RunLock;
 pub use topology::{Cache, Core, Distances, Group, Node, Pu, Topology};

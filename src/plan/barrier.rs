@@ -1,6 +1,6 @@
 //! Barriers: which algorithm on which threads, waiting how.
 
-use super::{Class, Domains, Needs, Preset, Scope, ThreadList, standing_caveats};
+use super::{CacheGroups, Class, Domains, Needs, Preset, Scope, ThreadList, standing_caveats};
 use crate::barrier::{Algorithm, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
@@ -91,6 +91,9 @@ pub struct Plan {
     pub sample_least_ns: u64,
     /// Algorithms that cannot wait as asked, spreads that this machine cannot form.
     pub left_out: Vec<LeftOut>,
+    /// How threads are grouped.
+    #[serde(skip)]
+    pub caches: CacheGroups,
 }
 
 /// One barrier on one set of threads.
@@ -129,9 +132,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
             let can = algorithm.row().waits;
             let waits = if options.waits.is_empty() { &can[..1] } else { &options.waits };
             for &wait in waits {
-                // Any spin count is as good as the one in the table.
-                let same_kind = |other: &Wait| std::mem::discriminant(other) == std::mem::discriminant(&wait);
-                if can.iter().any(same_kind) {
+                if algorithm.can_wait(wait) {
                     let caveats = standing_caveats(machine, cpus);
                     steps.push(Step { algorithm, wait, cpus: cpus.clone(), spread: *spread, caveats });
                 } else {
@@ -154,7 +155,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
             "see --list for what each can do",
         ));
     }
-    Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out })
+    Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out, caches: CacheGroups::of(topology) })
 }
 
 /// Distinct sets of CPUs with the name of their spread.

@@ -14,7 +14,7 @@ pub mod stream;
 mod threads;
 pub mod validate;
 
-pub use domain::{Class, Domains};
+pub use domain::{CacheGroups, Class, Domains};
 pub use scope::Scope;
 pub use threads::ThreadList;
 

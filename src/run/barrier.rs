@@ -31,7 +31,8 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
         }
         (context.outcome)(Outcome::Starting(what))?;
         let body = Measurement { plan, planned, context };
-        let outcome = match planned.algorithm.with(planned.cpus.len(), planned.wait, body) {
+        let seating = plan.caches.seating(&planned.cpus, planned.wait);
+        let outcome = match planned.algorithm.with(&seating, body) {
             Ok(None) => continue,
             Ok(Some(line)) => Outcome::Measured(Box::new(Line::Barrier(line))),
             Err(error) => Outcome::Failed(error),
