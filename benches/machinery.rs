@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use membar::barrier::{Algorithm, Barrier, WithBarrier};
+use membar::barrier::{Algorithm, Barrier, Seating, WithBarrier};
 use membar::kernel::{Kernel, Operands, Operation};
 use membar::machine::{IsaSet, Machine};
 use membar::plan::latency::{Home, Pair, Planned, Protocol};
@@ -50,7 +50,7 @@ fn barriers(criterion: &mut Criterion) {
             let wait = algorithm.row().waits[0];
             criterion.bench_function(&format!("barrier/{}/{threads}", algorithm.name()), |bencher| {
                 bencher.iter_custom(|episodes| {
-                    algorithm.with(threads, wait, Episodes { cpus: &cpus[..threads], episodes })
+                    algorithm.with(&Seating::flat(threads, wait), Episodes { cpus: &cpus[..threads], episodes })
                 });
             });
         }

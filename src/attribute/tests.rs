@@ -61,7 +61,7 @@ impl Generator {
             engine: "llama.cpp".into(),
             slicing: "static".into(),
             barrier: barrier.into(),
-            wait: Wait::Hint,
+            wait: Wait::HINT,
             placement: Policy::FirstTouch,
             arm,
             round,

@@ -1,28 +1,42 @@
-//! Central counter with a generation: llama.cpp's own barrier (builds without OpenMP).
+//! Central counter with a generation: llama.cpp's own barrier (builds without OpenMP), and how it was before its words had
+//! a cache line each.
 //!
-//! Line transfers an episode: every arrival takes the counter's line (n), every waiter refetches the generation's (n − 1).
+//! Line transfers an episode: every arrival takes the counter's line (n), every waiter refetches the generation's (n − 1);
+//! 2n − 1, of which the arrivals (n) and the last refetch follow one another. On one line, each arrival also takes away
+//! the line that all earlier ones look at, and they fetch it again: up to n(n − 1)/2 transfers more, in the arrivals' way.
 
-use super::{Barrier, Wait};
+use super::sync::{AtomicU32, Ordering, fence};
+use super::{Barrier, Seating, Wait};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// See the module's text. The orderings are llama.cpp's, also where weaker ones would do, because its cost is the point.
 #[derive(Debug)]
-pub struct Central {
-    arrived: CachePadded<AtomicU32>,
-    generation: CachePadded<AtomicU32>,
+pub struct Central<const LINES: usize = 2> {
+    /// The first word of the first line counts arrivals, the second word of the last line is the generation.
+    lines: [CachePadded<[AtomicU32; 2]>; LINES],
     threads: u32,
     wait: Wait,
 }
 
-impl Central {
-    /// A barrier for `threads` threads.
-    pub fn new(threads: usize, wait: Wait) -> Self {
-        Central { arrived: CachePadded::default(), generation: CachePadded::default(), threads: threads as u32, wait }
+impl<const LINES: usize> Central<LINES> {
+    /// A barrier for these threads.
+    pub fn new(seating: &Seating) -> Self {
+        let lines = std::array::from_fn(|_| CachePadded::default());
+        Central { lines, threads: seating.threads(), wait: seating.wait }
+    }
+
+    #[inline]
+    fn arrived(&self) -> &AtomicU32 {
+        &self.lines[0][0]
+    }
+
+    #[inline]
+    fn generation(&self) -> &AtomicU32 {
+        &self.lines[LINES - 1][1]
     }
 }
 
-impl Barrier for Central {
+impl<const LINES: usize> Barrier for Central<LINES> {
     type Member = ();
 
     fn member(&self, _thread: usize) {}
@@ -33,14 +47,14 @@ impl Barrier for Central {
             return;
         }
         // Relaxed: this thread cannot be a generation behind, since it left the last episode by seeing this value.
-        let generation = self.generation.load(Ordering::Relaxed);
-        if self.arrived.fetch_add(1, Ordering::SeqCst) == self.threads - 1 {
+        let generation = self.generation().load(Ordering::Relaxed);
+        if self.arrived().fetch_add(1, Ordering::SeqCst) == self.threads - 1 {
             // Relaxed: published by the increment of the generation below, before which nobody arrives again.
-            self.arrived.store(0, Ordering::Relaxed);
-            self.generation.fetch_add(1, Ordering::SeqCst);
+            self.arrived().store(0, Ordering::Relaxed);
+            self.generation().fetch_add(1, Ordering::SeqCst);
         } else {
             // Relaxed: the fence below pairs with the last arriver's increment of the generation.
-            self.wait.wait_while(|| self.generation.load(Ordering::Relaxed) == generation);
+            self.wait.until(self.generation(), Ordering::Relaxed, |now| now != generation);
             fence(Ordering::SeqCst);
         }
     }

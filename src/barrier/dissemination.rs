@@ -6,9 +6,9 @@
 //! episode that was signalled: it has one writer, and a writer that runs ahead only makes the number larger, so one set
 //! is enough.
 
-use super::{Barrier, Wait};
+use super::sync::{AtomicU32, Ordering};
+use super::{Barrier, EPISODE_ZERO, Seating, Wait};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Dissemination {
     wait: Wait,
 }
 
-/// Which thread this is and how many episodes it has entered.
+/// Which thread this is and the last episode that it has entered.
 #[derive(Debug)]
 pub struct DisseminationMember {
     thread: usize,
@@ -28,11 +28,13 @@ pub struct DisseminationMember {
 }
 
 impl Dissemination {
-    /// A barrier for `threads` threads.
-    pub fn new(threads: usize, wait: Wait) -> Self {
+    /// A barrier for these threads.
+    pub fn new(seating: &Seating) -> Self {
+        let threads = seating.groups.len();
         let rounds = threads.next_power_of_two().trailing_zeros() as usize;
-        let flags = (0..threads * rounds).map(|_| CachePadded::default()).collect();
-        Dissemination { flags, threads, rounds, wait }
+        let flag = |_| CachePadded::new(AtomicU32::new(EPISODE_ZERO));
+        let flags = (0..threads * rounds).map(flag).collect();
+        Dissemination { flags, threads, rounds, wait: seating.wait }
     }
 }
 
@@ -40,7 +42,7 @@ impl Barrier for Dissemination {
     type Member = DisseminationMember;
 
     fn member(&self, thread: usize) -> DisseminationMember {
-        DisseminationMember { thread, episode: 0 }
+        DisseminationMember { thread, episode: EPISODE_ZERO }
     }
 
     #[inline]
@@ -57,33 +59,9 @@ impl Barrier for Dissemination {
             let mine = &self.flags[member.thread * self.rounds + round];
             // Acquire: pairs with the store above in the thread `distance` before this one. It may be one episode ahead,
             // hence the comparison of differences, which also survives the wrap.
-            self.wait.wait_while(|| (mine.load(Ordering::Acquire).wrapping_sub(member.episode) as i32) < 0);
+            let due = |signalled: u32| signalled.wrapping_sub(member.episode) as i32 >= 0;
+            self.wait.until(mine, Ordering::Acquire, due);
             distance *= 2;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_dissemination_barrier_survives_the_wrap_of_its_episode_count() {
-        let barrier = Dissemination::new(3, Wait::SpinThenYield(10));
-        let near_wrap = u32::MAX - 50;
-        for flag in &barrier.flags {
-            flag.store(near_wrap, Ordering::Relaxed);
-        }
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    let mut member = DisseminationMember { thread, episode: near_wrap };
-                    for _ in 0..100 {
-                        barrier.wait(&mut member);
-                    }
-                });
-            }
-        });
     }
 }

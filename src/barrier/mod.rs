@@ -3,23 +3,52 @@
 //! [`Barrier`] is the contract: nobody leaves episode *k* before all have entered it, and what was written before it is
 //! visible after it. [`Algorithm::with`] picks an algorithm once a measurement and then runs code that is compiled for
 //! that type alone, so an episode has no dispatch.
+//!
+//! They differ in who writes which cache line, and so in how many transfers of a line follow one another before the last
+//! thread leaves; each file begins with that count:
+//!
+//! * [`Central`], [`SenseReversing`] and [`SpinThenFutex`] count arrivals in one word: about n transfers in a row.
+//! * [`CombiningTree`] and [`TwoLevel`] count in several, [`TwoLevel`] in one for each last-level cache.
+//! * [`McsTree`], [`Tournament`] and [`Dissemination`] have a word for each message between two threads: about log n in a
+//!   row.
+//! * [`Standard`] asks the operating system.
+//!
+//! How a thread waits for a word is a [`Wait`], given apart from the algorithm. The same source runs under the checkers
+//! loom and shuttle in `tests/model`, which is why all atomics come from `sync`.
 
 mod central;
+mod combining_tree;
 mod dissemination;
 mod openmp;
 mod plugin;
+mod futex;
+mod mcs_tree;
 mod sense;
 mod standard;
+mod sync;
+mod tournament;
+mod tree;
+mod two_level;
 mod wait;
 
 pub use central::Central;
+pub use combining_tree::CombiningTree;
 pub use dissemination::{Dissemination, DisseminationMember};
+pub use futex::SpinThenFutex;
+pub use mcs_tree::{McsTree, McsTreeMember};
 pub use plugin::{Plugin, PluginBarrier};
 pub use sense::SenseReversing;
 pub use standard::Standard;
+pub use tournament::{Tournament, TournamentMember};
+pub use tree::TreeMember;
+pub use two_level::TwoLevel;
 pub use wait::{UNKNOWN_WAIT, Wait};
 
 use crate::error::{Error, Result};
+
+/// The episode before the first, where episodes are numbered. The numbers wrap two episodes later, so whoever runs a
+/// barrier also tries that: Linux starts its tick counter so for the same reason.
+const EPISODE_ZERO: u32 = u32::MAX - 1;
 
 /// A reusable barrier for a fixed number of threads.
 ///
@@ -27,6 +56,45 @@ use crate::error::{Error, Result};
 /// * `member(i)` is taken once by each of the threads `0..threads`, and every member calls `wait` in every episode.
 /// * No call of `wait` returns before all members have called it for the same episode.
 /// * All that a member wrote before `wait` is visible to every member after `wait` (release on entry, acquire on exit).
+///
+/// # Example
+/// ```
+/// use membar::barrier::{Barrier, Wait};
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// /// Counts arrivals and never starts again: a thread's n-th episode ends when all have arrived n times.
+/// struct Counter {
+///     arrived: AtomicU32,
+///     threads: u32,
+/// }
+///
+/// impl Barrier for Counter {
+///     /// Arrivals after which the thread may leave.
+///     type Member = u32;
+///
+///     fn member(&self, _thread: usize) -> u32 {
+///         0
+///     }
+///
+///     fn wait(&self, due: &mut u32) {
+///         *due = due.wrapping_add(self.threads);
+///         self.arrived.fetch_add(1, Ordering::AcqRel);
+///         let over = |arrived: u32| arrived.wrapping_sub(*due) as i32 >= 0;
+///         Wait::HINT.until(&self.arrived, Ordering::Acquire, over);
+///     }
+/// }
+///
+/// let barrier = Counter { arrived: AtomicU32::new(0), threads: 2 };
+/// let written = AtomicU32::new(0);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         written.store(5, Ordering::Relaxed);
+///         barrier.wait(&mut barrier.member(0));
+///     });
+///     barrier.wait(&mut barrier.member(1));
+///     assert_eq!(written.load(Ordering::Relaxed), 5);
+/// });
+/// ```
 pub trait Barrier: Sync {
     /// What one thread keeps between episodes.
     type Member: Send;
@@ -36,6 +104,28 @@ pub trait Barrier: Sync {
 
     /// Waits until all threads have come.
     fn wait(&self, member: &mut Self::Member);
+}
+
+/// The threads of a barrier: how they wait and how they lie in the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seating {
+    /// How they wait.
+    pub wait: Wait,
+    /// One number a thread, the same for threads that lie close to each other, such as those of one last-level cache. Only
+    /// [`TwoLevel`] looks at more than their count.
+    pub groups: Vec<u32>,
+}
+
+impl Seating {
+    /// `threads` threads of one group.
+    pub fn flat(threads: usize, wait: Wait) -> Seating {
+        Seating { wait, groups: vec![0; threads] }
+    }
+
+    /// How many they are.
+    fn threads(&self) -> u32 {
+        self.groups.len() as u32
+    }
 }
 
 /// Code that works with any barrier: what a measurement passes to [`Algorithm::with`].
@@ -55,7 +145,7 @@ pub struct Row {
     pub summary: &'static str,
     /// The paper or program that it follows.
     pub source: &'static str,
-    /// Ways of waiting that it can use; the first is the default.
+    /// Ways of waiting that it can use, with any number of spins, if the machine can; the first is the default.
     pub waits: &'static [Wait],
 }
 
@@ -82,10 +172,10 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Builds a barrier for `threads` threads that wait by `wait`, and runs `body` with it.
-            pub fn with<W: WithBarrier>(self, threads: usize, wait: Wait, body: W) -> W::Output {
+            /// Builds a barrier for these threads, and runs `body` with it.
+            pub fn with<W: WithBarrier>(self, seating: &Seating, body: W) -> W::Output {
                 match self {
-                    $(Algorithm::$variant => body.call(&<$type>::new(threads, wait)),)*
+                    $(Algorithm::$variant => body.call(&<$type>::new(seating)),)*
                 }
             }
         }
@@ -97,19 +187,61 @@ algorithms! {
         "central",
         "one arrival counter and a generation on another line",
         "llama.cpp ggml_barrier without OpenMP (ggml-cpu.c, build b11434)",
-        Wait::SPINNING
+        Wait::POLLING
+    }
+    CentralOneLine = Central<1> {
+        "central-one-line",
+        "central with both words on one line, to show what that costs",
+        "llama.cpp ggml_barrier without OpenMP, before its words were padded",
+        Wait::POLLING
+    }
+    CentralYield = Central<1> {
+        "central-yield",
+        "central on one line; a waiter gives its CPU away after every 100,000 looks",
+        "ik_llama.cpp ggml_barrier without OpenMP (ggml.c)",
+        &[Wait::SpinThenYield(100_000)]
     }
     SenseReversing = SenseReversing {
         "sense-reversing",
         "one arrival counter and a sense that flips",
         "Mellor-Crummey and Scott 1991, algorithm 7",
-        Wait::SPINNING
+        Wait::POLLING
+    }
+    CombiningTree = CombiningTree {
+        "combining-tree",
+        "counters of four, whose last arrivers meet at counters of four",
+        "Yew, Tzeng and Lawrie 1987; Mellor-Crummey and Scott 1991, algorithm 8",
+        Wait::POLLING
+    }
+    TwoLevel = TwoLevel {
+        "two-level",
+        "one counter a last-level cache, and one for their last arrivers",
+        "combining-tree, its nodes given by the machine",
+        Wait::POLLING
+    }
+    McsTree = McsTree {
+        "mcs-tree",
+        "each thread waits for four, tells its parent and wakes two",
+        "Mellor-Crummey and Scott 1991, algorithm 11",
+        Wait::POLLING
+    }
+    Tournament = Tournament {
+        "tournament",
+        "log2(n) rounds of pairs with fixed winners, and back",
+        "Hensgen, Finkel and Manber 1988; Mellor-Crummey and Scott 1991, algorithm 10",
+        Wait::POLLING
     }
     Dissemination = Dissemination {
         "dissemination",
         "log2(n) rounds of pairwise signals, nobody in the middle",
         "Hensgen, Finkel and Manber 1988; Mellor-Crummey and Scott 1991, algorithm 9",
-        Wait::SPINNING
+        Wait::POLLING
+    }
+    Futex = SpinThenFutex {
+        "futex",
+        "one arrival counter and an episode on which a waiter sleeps after spinning",
+        "GNU libgomp's barrier and its spin count (config/linux); Drepper, Futexes are tricky",
+        &[Wait::SpinThenFutex(300_000)]
     }
     Standard = Standard {
         "std",
@@ -123,6 +255,11 @@ impl Algorithm {
     /// Its name.
     pub fn name(self) -> &'static str {
         self.row().name
+    }
+
+    /// Whether its threads can wait like this, where the machine can.
+    pub fn can_wait(self, wait: Wait) -> bool {
+        self.row().waits.iter().any(|can| can.is_like(wait))
     }
 
     /// The algorithm of that name.
@@ -141,5 +278,5 @@ impl Algorithm {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -20,7 +20,7 @@ impl OpenMp {
                     name: "libgomp",
                     summary: "the barrier of GCC's OpenMP, on its own threads: a counter and a futex",
                     source: "libgomp.so.1 of this system, through GOMP_barrier",
-                    waits: &[Wait::Hint, Wait::SpinThenFutex(GOMP_SPINS), Wait::Sleep],
+                    waits: &[Wait::HINT, Wait::SpinThenFutex(GOMP_SPINS), Wait::Sleep],
                 };
                 &ROW
             }
@@ -29,7 +29,7 @@ impl OpenMp {
                     name: "libomp",
                     summary: "the barrier of LLVM's OpenMP, on its own threads: gather and release along a tree",
                     source: "libomp.so.5 of this system, through GOMP_barrier",
-                    waits: &[Wait::Hint, Wait::Sleep],
+                    waits: &[Wait::HINT, Wait::Sleep],
                 };
                 &ROW
             }
@@ -54,7 +54,7 @@ impl OpenMp {
     /// How its threads wait when they were asked to wait by `wait` and there are more of them than CPUs, or not.
     pub fn waits_by(self, wait: Wait, crowded: bool) -> Wait {
         match (self, wait) {
-            (OpenMp::Libgomp, Wait::Hint) if crowded => Wait::SpinThenFutex(GOMP_SPINS_CROWDED_ACTIVE),
+            (OpenMp::Libgomp, Wait::HINT) if crowded => Wait::SpinThenFutex(GOMP_SPINS_CROWDED_ACTIVE),
             (OpenMp::Libgomp, Wait::SpinThenFutex(spins)) if crowded => {
                 Wait::SpinThenFutex(spins.min(GOMP_SPINS_CROWDED))
             }
@@ -73,13 +73,13 @@ mod tests {
             let variables = runtime.policy(wait).into_iter();
             variables.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(text(OpenMp::Libgomp, Wait::Hint), "OMP_WAIT_POLICY=active");
+        assert_eq!(text(OpenMp::Libgomp, Wait::HINT), "OMP_WAIT_POLICY=active");
         assert_eq!(text(OpenMp::Libgomp, Wait::SpinThenFutex(7)), "GOMP_SPINCOUNT=7");
         assert_eq!(text(OpenMp::Libomp, Wait::Sleep), "OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0");
-        assert_eq!(text(OpenMp::Libomp, Wait::Hint), "OMP_WAIT_POLICY=active KMP_BLOCKTIME=infinite");
+        assert_eq!(text(OpenMp::Libomp, Wait::HINT), "OMP_WAIT_POLICY=active KMP_BLOCKTIME=infinite");
         // What its manual says of more threads than CPUs.
-        assert_eq!(OpenMp::Libgomp.waits_by(Wait::Hint, true), Wait::SpinThenFutex(1000));
+        assert_eq!(OpenMp::Libgomp.waits_by(Wait::HINT, true), Wait::SpinThenFutex(1000));
         assert_eq!(OpenMp::Libgomp.waits_by(Wait::SpinThenFutex(300_000), true), Wait::SpinThenFutex(100));
-        assert_eq!(OpenMp::Libgomp.waits_by(Wait::Hint, false), Wait::Hint);
+        assert_eq!(OpenMp::Libgomp.waits_by(Wait::HINT, false), Wait::HINT);
     }
 }

@@ -3,6 +3,7 @@
 use super::sysfs::text;
 use serde::{Serialize, Serializer};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// What kernels are written for: instruction-set levels, lowest first, and last the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +81,27 @@ impl Serialize for IsaSet {
     }
 }
 
+/// Instructions with which a program, not only the kernel, waits for a write to a line that it watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MonitorWait {
+    /// `umonitor` and `umwait`: WAITPKG, Intel since Tremont and Alder Lake.
+    Umwait,
+    /// `monitorx` and `mwaitx`: AMD since family 15h, models 60h and up.
+    Mwaitx,
+}
+
+impl MonitorWait {
+    /// Those of this processor, asked once (CPUID). A hypervisor that cannot let a guest wait hides the bit.
+    pub fn detect() -> Option<MonitorWait> {
+        static FOUND: OnceLock<Option<MonitorWait>> = OnceLock::new();
+        #[cfg(target_arch = "x86_64")]
+        let ask = || x86_64::monitor_wait(&raw_cpuid::CpuId::new());
+        #[cfg(not(target_arch = "x86_64"))]
+        let ask = || None;
+        *FOUND.get_or_init(ask)
+    }
+}
+
 /// Who made the processor and what it can do.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cpu {
@@ -110,7 +132,7 @@ impl Cpu {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{Cpu, Isa, IsaSet};
+    use super::{Cpu, Isa, IsaSet, MonitorWait};
     use raw_cpuid::{CpuId, CpuIdReader, Hypervisor};
 
     /// Bits of XCR0 (Intel SDM volume 1, 13.3): the register state that the operating system saves at a switch.
@@ -149,6 +171,16 @@ mod x86_64 {
             }
         }
         levels
+    }
+
+    /// WAITPKG is bit 5 of leaf 7's ECX, MONITORX bit 29 of leaf 8000_0001h's.
+    pub(super) fn monitor_wait<R: CpuIdReader>(cpuid: &CpuId<R>) -> Option<MonitorWait> {
+        let waitpkg = cpuid.get_extended_feature_info().is_some_and(|features| features.has_waitpkg());
+        let monitorx = || {
+            let identifiers = cpuid.get_extended_processor_and_feature_identifiers();
+            identifiers.is_some_and(|features| features.has_monitorx_mwaitx())
+        };
+        if waitpkg { Some(MonitorWait::Umwait) } else { monitorx().then_some(MonitorWait::Mwaitx) }
     }
 
     pub(super) fn identify(line_bytes: Option<u32>) -> Cpu {
@@ -224,6 +256,29 @@ mod x86_64 {
             assert_eq!(levels(OSXSAVE_AVX, AVX512, 0b011), sse2, "no YMM state");
             assert_eq!(levels(1 << 28, AVX512, 0xe7), sse2, "no OSXSAVE");
             assert_eq!(levels(OSXSAVE_AVX, 0, 0b111), sse2, "Sandy Bridge: AVX alone");
+        }
+
+        #[test]
+        fn each_vendor_has_its_own_instructions_to_wait_for_a_write() {
+            // GenuineIntel and AuthenticAMD in EBX, ECX, EDX.
+            const INTEL: (u32, u32, u32) = (0x756e_6547, 0x6c65_746e, 0x4965_6e69);
+            const AMD: (u32, u32, u32) = (0x6874_7541, 0x444d_4163, 0x6974_6e65);
+            let found = |vendor: (u32, u32, u32), leaf7_ecx: u32, leaf_8000_0001_ecx: u32| {
+                monitor_wait(&CpuId::with_cpuid_fn(move |leaf: u32, subleaf: u32| {
+                    let (eax, ebx, ecx, edx) = match (leaf, subleaf) {
+                        (0, _) => (7, vendor.0, vendor.1, vendor.2),
+                        (7, 0) => (0, 0, leaf7_ecx, 0),
+                        (0x8000_0000, _) => (0x8000_0008, 0, 0, 0),
+                        (0x8000_0001, _) => (0, 0, leaf_8000_0001_ecx, 0),
+                        _ => (0, 0, 0, 0),
+                    };
+                    CpuIdResult { eax, ebx, ecx, edx }
+                }))
+            };
+            assert_eq!(found(INTEL, 1 << 5, 0), Some(MonitorWait::Umwait));
+            assert_eq!(found(INTEL, !(1 << 5), 0), None);
+            assert_eq!(found(AMD, 0, 1 << 29), Some(MonitorWait::Mwaitx));
+            assert_eq!(found(AMD, 0, !(1 << 29)), None);
         }
 
         #[test]

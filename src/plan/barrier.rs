@@ -1,6 +1,6 @@
 //! Barriers: which algorithm on which threads, waiting how.
 
-use super::{Class, Domains, Needs, Preset, Scope, Subject, ThreadList, standing_caveats};
+use super::{CacheGroups, Class, Domains, Needs, Preset, Scope, Subject, ThreadList, standing_caveats};
 use crate::barrier::Wait;
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
@@ -91,6 +91,9 @@ pub struct Plan {
     pub sample_least_ns: u64,
     /// Algorithms that cannot wait as asked, spreads that this machine cannot form.
     pub left_out: Vec<LeftOut>,
+    /// How threads are grouped.
+    #[serde(skip)]
+    pub caches: CacheGroups,
 }
 
 /// One barrier on one set of threads.
@@ -127,9 +130,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
             let only = options.waits.is_empty() || can == [Wait::Unknown];
             let waits = if only { &can[..1] } else { &options.waits };
             for &wait in waits {
-                // Any spin count is as good as the one in the table.
-                let same_kind = |other: &Wait| std::mem::discriminant(other) == std::mem::discriminant(&wait);
-                if can.iter().any(same_kind) {
+                if algorithm.can_wait(wait) {
                     let caveats = standing_caveats(machine, cpus);
                     let algorithm = algorithm.clone();
                     steps.push(Step { algorithm, wait, cpus: cpus.clone(), spread: *spread, caveats });
@@ -153,7 +154,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
             "see --list for what each can do",
         ));
     }
-    Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out })
+    Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out, caches: CacheGroups::of(topology) })
 }
 
 /// The subjects that this machine has; of the others it is noted why not.
@@ -339,7 +340,7 @@ mod tests {
         machine.source = Source::ThisSystem;
         machine.environment.openmp.insert("libomp".into(), "/lib/libomp.so.5".into());
         let (steps, left_out) = planned(&machine, &[]);
-        assert_eq!(steps, [("libomp".to_owned(), Wait::Hint), ("libomp".to_owned(), Wait::Hint)]);
+        assert_eq!(steps, [("libomp".to_owned(), Wait::HINT), ("libomp".to_owned(), Wait::HINT)]);
         assert!(left_out[0].what == "libgomp" && left_out[0].reason.contains("libgomp1"), "{left_out:?}");
         let (steps, _) = planned(&machine, &[Wait::Sleep]);
         assert_eq!(steps, [("libomp".to_owned(), Wait::Sleep), ("libomp".to_owned(), Wait::Sleep)]);

@@ -1,5 +1,6 @@
 //! What CPUs share, as the topology reports it.
 
+use crate::barrier::{Seating, Wait};
 use crate::machine::Topology;
 use crate::units::CpuId;
 use serde::Serialize;
@@ -83,10 +84,36 @@ impl Domains {
     }
 }
 
+/// For each CPU the number of its last-level cache: the groups of a barrier that looks at them.
+#[derive(Clone, Debug, Default)]
+pub struct CacheGroups(BTreeMap<CpuId, u32>);
+
+impl CacheGroups {
+    /// Those of a machine.
+    pub fn of(topology: &Topology) -> CacheGroups {
+        CacheGroups(topology.pus.iter().filter_map(|pu| Some((pu.id, pu.last_level_cache?))).collect())
+    }
+
+    /// One thread on each of these CPUs, grouped by cache. CPUs whose cache is not reported are one group.
+    pub fn seating(&self, cpus: &[CpuId], wait: Wait) -> Seating {
+        Seating { wait, groups: cpus.iter().map(|cpu| self.0.get(cpu).copied().unwrap_or(u32::MAX)).collect() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::machine::Machine;
+
+    #[test]
+    fn threads_are_grouped_by_last_level_cache() {
+        let machine = Machine::from_source("synthetic:pack:2 [numa] l3:2 core:2 pu:1").unwrap();
+        let cpus: Vec<CpuId> = [0, 1, 2, 6, 4, 0, 999].map(CpuId).into();
+        let groups = CacheGroups::of(&machine.topology).seating(&cpus, Wait::Spin).groups;
+        let same: Vec<bool> = groups.iter().map(|group| *group == groups[0]).collect();
+        assert_eq!(same, [true, true, false, false, false, true, false], "{groups:?}");
+        assert!(groups[2] != groups[3] && groups[3] != groups[4], "{groups:?}");
+    }
 
     fn shared(description: &str, pairs: &[(u32, u32, Class)]) {
         let machine = Machine::from_source(&format!("synthetic:{description}")).unwrap();

@@ -2,7 +2,7 @@
 
 pub mod layout;
 
-use super::{Needs, Preset, cache_sum, standing_caveats};
+use super::{CacheGroups, Needs, Preset, cache_sum, standing_caveats};
 use crate::barrier::{Algorithm, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
@@ -115,6 +115,9 @@ pub struct Plan {
     pub left_out: Vec<LeftOut>,
     /// Guessed, for printing.
     pub estimated_s: f64,
+    /// How threads are grouped at barriers.
+    #[serde(skip)]
+    pub caches: CacheGroups,
 }
 
 /// One model.
@@ -247,6 +250,7 @@ impl Plan {
             rounds,
             left_out,
             estimated_s: 0.0,
+            caches: CacheGroups::of(&machine.topology),
         };
         plan.estimated_s = plan.estimate();
         Ok(plan)
@@ -352,8 +356,7 @@ fn memory_nodes(machine: &Machine, options: &Options, scope: &CpuSet) -> NodeSet
 /// The thread sweep with the baseline's barrier, then the changes to try on the baseline's threads.
 fn configurations(machine: &Machine, options: &Options) -> Result<Vec<Configuration>> {
     let wait = match (options.wait, options.algorithm.row().waits) {
-        (Some(wait), waits) if waits.contains(&wait) => wait,
-        (Some(wait @ Wait::SpinThenYield(_)), waits) if waits.iter().any(|wait| wait.keeps_cpu()) => wait,
+        (Some(wait), _) if options.algorithm.can_wait(wait) => wait,
         (None, [first, ..]) => *first,
         (Some(wait), waits) => {
             let known: Vec<String> = waits.iter().map(Wait::to_string).collect();
@@ -363,7 +366,7 @@ fn configurations(machine: &Machine, options: &Options) -> Result<Vec<Configurat
                 format!("name one of {}", known.join(", ")),
             ));
         }
-        (None, []) => Wait::Hint,
+        (None, []) => Wait::HINT,
     };
     let all = options.cpus.len();
     let cores: BTreeSet<u32> =

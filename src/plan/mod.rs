@@ -17,7 +17,7 @@ mod subject;
 mod threads;
 pub mod validate;
 
-pub use domain::{Class, Domains};
+pub use domain::{CacheGroups, Class, Domains};
 pub use scope::Scope;
 pub use subject::Subject;
 pub use threads::ThreadList;

@@ -49,6 +49,11 @@ impl Subject {
         self.row().map_or(&[Wait::Unknown], |row| row.waits)
     }
 
+    /// Whether it can wait like this, by whatever number of spins.
+    pub fn can_wait(&self, wait: Wait) -> bool {
+        self.waits().iter().any(|other| other.is_like(wait))
+    }
+
     /// The one of that name, of those with a fixed name.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
         (context.outcome)(Outcome::Starting(what.clone()))?;
         let body = Measurement { plan, planned, context, crew: &StdThreads };
         let measured = match &planned.algorithm {
-            Subject::Row(algorithm) => algorithm.with(planned.cpus.len(), planned.wait, body),
+            Subject::Row(algorithm) => algorithm.with(&plan.caches.seating(&planned.cpus, planned.wait), body),
             Subject::OpenMp(runtime) => openmp::measure(*runtime, plan, planned, context),
             Subject::Plugin(plugin) => plugin.barrier(planned.cpus.len()).and_then(|barrier| body.call(&barrier)),
             Subject::Given(name) => Err(Error::usage(

@@ -244,7 +244,7 @@ impl Session<'_> {
             first_token,
             tokens,
         };
-        threads.barrier.with(threads.cpus.len(), threads.wait, run)
+        threads.barrier.with(&self.plan.caches.seating(threads.cpus, threads.wait), run)
     }
 
     /// Runs token 0 once for each arm, compares what was streamed with the plain reader, and returns the time of each.

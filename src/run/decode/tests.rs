@@ -3,6 +3,7 @@
 use super::program::{Op, Share, compile, compile_roof, for_each_range, whole_ranges};
 use super::*;
 use crate::memory::{Pages, Policy};
+use crate::plan::CacheGroups;
 use crate::plan::experts::layout::Layout;
 use crate::plan::experts::{RoofRule, RoundRule};
 use crate::run::Stop;
@@ -274,6 +275,7 @@ fn small_plan() -> Plan {
         rounds: RoundRule { least: 2, most: 2, time_per_model: Nanos(u64::MAX), sample_at_least: Nanos(100_000) },
         left_out: Vec::new(),
         estimated_s: 0.0,
+        caches: CacheGroups::default(),
     }
 }
 
