@@ -86,6 +86,12 @@ fn all_four_plan(machine: &Machine) {
             assert!(group.memory_node.is_none_or(|node| machine.topology.memory_nodes().contains(node)));
             assert!(!group.chases.is_empty() && !group.builders.is_empty());
         }
+        let options = plan::sibling::Options { preset, ..Default::default() };
+        let sibling = plan::sibling::plan(machine, &scope, &options);
+        assert_eq!(sibling.pairs.is_empty() && sibling.tested.is_empty(), scope.cpus.len() < 2);
+        let options = plan::page::Options { preset, ..Default::default() };
+        let page = plan::page::plan(machine, &scope, &options);
+        assert_eq!(page.buffer.is_none(), !page.left_out.is_empty());
         let options = plan::barrier::Options { preset, ..Default::default() };
         let barrier = plan::barrier::plan(machine, &scope, &options).unwrap_or_else(|error| panic!("{error}"));
         let options = plan::experts::Options { preset, ..plan::experts::Options::new(scope.cpus.clone()) };
@@ -99,7 +105,9 @@ fn all_four_plan(machine: &Machine) {
             left_out: Vec::new(),
             stream: stream.ok(),
             latency: Some(latency),
+            sibling: Some(sibling),
             memory_latency: Some(memory_latency),
+            page: Some(page),
             loaded: Some(plan::loaded::plan(machine, &scope, None, 1, preset)),
             detour: Some(plan::detour::plan(&scope, preset)),
             atomic: Some(plan::atomic::plan(machine, &scope, &plan::atomic::Options { preset, ..Default::default() })),

@@ -29,6 +29,17 @@ pub struct Modes {
     pub high_share: f64,
 }
 
+/// What one CPU saw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Median over pages, ns a load.
+    pub median_ns: f64,
+    /// Two modes, if there are.
+    pub modes: Option<Modes>,
+}
+
 /// What pages say of the memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Finding {
@@ -52,8 +63,8 @@ pub enum Finding {
 /// What page latencies say together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pages {
-    /// By CPU, in the order measured: median over pages (ns a load) and two modes if there are.
-    pub cpus: Vec<(CpuId, f64, Option<Modes>)>,
+    /// By CPU, in the order measured.
+    pub cpus: Vec<Seen>,
     /// Rank correlation between the same pages from both CPUs.
     pub correlation: Option<f64>,
     /// What that means.
@@ -74,14 +85,14 @@ impl Pages {
         let measured: Vec<&PageLatencyStep> = steps(record).collect();
         let cpu = |step: &&PageLatencyStep| {
             let loads = step.loads_per_page.max(1) as f64;
-            let median = stats::median(&values(&step.histogram))?;
-            Some((step.step.cpus.first().copied()?, median / loads, modes(&step.histogram, loads)))
+            let median_ns = stats::median(&values(&step.histogram))? / loads;
+            Some(Seen { cpu: step.step.cpus.first().copied()?, median_ns, modes: modes(&step.histogram, loads) })
         };
-        let cpus: Vec<(CpuId, f64, Option<Modes>)> = measured.iter().filter_map(cpu).collect();
+        let cpus: Vec<Seen> = measured.iter().filter_map(cpu).collect();
         let (compared, correlation) = match (&measured[..], &cpus[..]) {
-            ([one, other, ..], [(_, _, of_one), (_, _, of_other), ..]) => {
+            ([one, other, ..], [of_one, of_other, ..]) => {
                 let visits = |step: &PageLatencyStep| (step.compared_ns.clone(), step.loads_per_page);
-                (one.compared_ns.len(), correlate(visits(one), *of_one, visits(other), *of_other))
+                (one.compared_ns.len(), correlate(visits(one), of_one.modes, visits(other), of_other.modes))
             }
             _ => (0, None),
         };
@@ -94,7 +105,7 @@ impl Pages {
     /// The finding in words.
     pub fn sentence(&self) -> String {
         let correlation = self.correlation.map_or(String::new(), |r| format!(" (rank correlation {r:.2})"));
-        let modes = self.cpus.iter().find_map(|(cpu, _, modes)| {
+        let modes = self.cpus.iter().find_map(|Seen { cpu, modes, .. }| {
             let Modes { low_ns, high_ns, high_share } = (*modes)?;
             Some(format!("{low_ns:.0} and {high_ns:.0} ns from CPU {cpu} ({:.0} % slow)", high_share * 100.0))
         });
@@ -147,13 +158,13 @@ fn correlate(
 }
 
 /// Rules over modes and correlation of `compared` pages.
-fn find(cpus: &[(CpuId, f64, Option<Modes>)], correlation: Option<f64>, compared: usize) -> Finding {
+fn find(cpus: &[Seen], correlation: Option<f64>, compared: usize) -> Finding {
     let least = STANDARD_ERRORS / (compared.saturating_sub(1).max(1) as f64).sqrt();
-    let with_modes = cpus.iter().filter(|(_, _, modes)| modes.is_some()).count();
+    let with_modes = cpus.iter().filter(|seen| seen.modes.is_some()).count();
     match (with_modes, correlation) {
-        (0, _) => match cpus {
-            [(_, one, _), (_, other, _), ..] if one.max(*other) >= APART * one.min(*other) => {
-                Finding::FarCpu { ratio: one.max(*other) / one.min(*other) }
+        (0, _) => match cpus.iter().map(|seen| seen.median_ns).collect::<Vec<_>>()[..] {
+            [one, other, ..] if one.max(other) >= APART * one.min(other) => {
+                Finding::FarCpu { ratio: one.max(other) / one.min(other) }
             }
             _ => Finding::None,
         },
@@ -211,22 +222,23 @@ mod tests {
 
     /// Latencies of 2048 pages from two CPUs: `of(page)` says how long a load takes from each; all are noisy by some 8 %, some
     /// are far out.
-    fn seen(seed: u64, of: impl Fn(usize) -> (f64, f64)) -> (Vec<(CpuId, f64, Option<Modes>)>, Option<f64>) {
+    fn seen(seed: u64, of: impl Fn(usize) -> (f64, f64)) -> (Vec<Seen>, Option<f64>) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut visit = |ns: f64| {
             let noise = (0..4).map(|_| random.f64() - 0.5).sum::<f64>() * 0.14;
             let far = if random.u32(..100) == 0 { 3.0 } else { 1.0 };
             (64.0 * ns * far * (1.0 + noise)) as u64
         };
-        let pages: Vec<(u64, u64)> = (0..2048).map(|page| of(page)).map(|(a, b)| (visit(a), visit(b))).collect();
+        let pages: Vec<(u64, u64)> = (0..2048).map(of).map(|(a, b)| (visit(a), visit(b))).collect();
         let (a, b): (Vec<u64>, Vec<u64>) = pages.into_iter().unzip();
         let cpu = |cpu: u32, ns: &[u64]| {
             let histogram = stats::log_histogram(ns);
-            (CpuId(cpu), stats::median(&values(&histogram)).unwrap() / 64.0, modes(&histogram, 64.0))
+            let median_ns = stats::median(&values(&histogram)).unwrap() / 64.0;
+            Seen { cpu: CpuId(cpu), median_ns, modes: modes(&histogram, 64.0) }
         };
         let every = |ns: &[u64]| ns.iter().copied().step_by(4).collect::<Vec<_>>();
         let cpus = vec![cpu(0, &a), cpu(7, &b)];
-        let correlation = correlate((every(&a), 64), cpus[0].2, (every(&b), 64), cpus[1].2);
+        let correlation = correlate((every(&a), 64), cpus[0].modes, (every(&b), 64), cpus[1].modes);
         (cpus, correlation)
     }
 
@@ -240,7 +252,7 @@ mod tests {
         let mut hidden = 0;
         for seed in 0..10 {
             // Half of the pages; then one of six nodes near to each CPU, the others far.
-            let half = |page: usize| if page / 5 % 2 == 0 { (100.0, 160.0) } else { (160.0, 100.0) };
+            let half = |page: usize| if (page / 5).is_multiple_of(2) { (100.0, 160.0) } else { (160.0, 100.0) };
             assert_eq!(found(seed, half), Finding::Hidden);
             let sixths = |page: usize| match page / 5 % 6 {
                 0 => (100.0, 160.0),
@@ -248,7 +260,7 @@ mod tests {
                 _ => (160.0, 160.0),
             };
             let (cpus, correlation) = seen(seed, sixths);
-            let modes = cpus[0].2.unwrap();
+            let modes = cpus[0].modes.unwrap();
             assert!((modes.low_ns / 100.0 - 1.0).abs() < 0.05 && (modes.high_ns / 160.0 - 1.0).abs() < 0.05);
             assert!((modes.high_share - 5.0 / 6.0).abs() < 0.03, "{modes:?}");
             // Few pages tell: now and then it may remain unclear, and nothing else.
@@ -263,14 +275,17 @@ mod tests {
         for seed in 0..10 {
             assert_eq!(found(seed, |_| (100.0, 105.0)), Finding::None);
             // A quarter of them slower by a fifth is no second mode.
-            assert_eq!(found(seed, |page| if page % 4 == 0 { (120.0, 100.0) } else { (100.0, 120.0) }), Finding::None);
+            assert_eq!(
+                found(seed, |page| if page.is_multiple_of(4) { (120.0, 100.0) } else { (100.0, 120.0) }),
+                Finding::None
+            );
             // Spread evenly over a factor of 1.8.
             let spread = |page: usize| (100.0 + 80.0 * page as f64 / 2048.0, 100.0);
             assert_eq!(found(seed, spread), Finding::FarCpu { ratio: found_ratio(seed, spread) });
-            let slow = |page: usize| if page % 3 == 0 { (180.0, 200.0) } else { (100.0, 110.0) };
+            let slow = |page: usize| if page.is_multiple_of(3) { (180.0, 200.0) } else { (100.0, 110.0) };
             assert_eq!(found(seed, slow), Finding::SlowPages);
             // Two latencies from one CPU alone.
-            let one = |page: usize| (if page % 3 == 0 { 180.0 } else { 100.0 }, 140.0);
+            let one = |page: usize| (if page.is_multiple_of(3) { 180.0 } else { 100.0 }, 140.0);
             assert_eq!(found(seed, one), Finding::Unclear);
             assert!(
                 matches!(found(seed, |_| (100.0, 150.0)), Finding::FarCpu { ratio } if (1.45..1.55).contains(&ratio))
@@ -278,11 +293,12 @@ mod tests {
         }
         assert_eq!(modes(&[], 64.0), None);
         assert_eq!(modes(&[(100, 1), (200, 1)], 64.0), None);
-        assert_eq!(find(&[(CpuId(0), 100.0, None)], None, 0), Finding::None);
+        assert_eq!(find(&[Seen { cpu: CpuId(0), median_ns: 100.0, modes: None }], None, 0), Finding::None);
     }
 
     fn found_ratio(seed: u64, of: impl Fn(usize) -> (f64, f64)) -> f64 {
         let (cpus, _) = seen(seed, of);
-        cpus[0].1.max(cpus[1].1) / cpus[0].1.min(cpus[1].1)
+        let (a, b) = (cpus[0].median_ns, cpus[1].median_ns);
+        a.max(b) / a.min(b)
     }
 }

@@ -58,7 +58,7 @@ impl Siblings {
 
     /// Whether cores are as reported; `None` where nothing was told.
     pub fn agrees(&self) -> Option<bool> {
-        (self.untold < self.pairs).then(|| self.hidden.is_empty() && self.absent.is_empty())
+        (self.untold < self.pairs).then_some(self.hidden.is_empty() && self.absent.is_empty())
     }
 
     /// Each disagreement in words, without a full stop.

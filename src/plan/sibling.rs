@@ -218,7 +218,7 @@ impl Plan {
         new.take(PAIRS_MOST).map(|pair| Planned { pair, chosen: Chosen::Candidate }).collect()
     }
 
-    /// A counter or two; time with as many hidden pairs as there can be.
+    /// No memory to speak of; time with as many hidden pairs as there can be.
     pub fn needs(&self) -> Needs {
         /// Guess: start, pin and watch one thread.
         const START_S: f64 = 0.000_5;

@@ -1,7 +1,7 @@
 //! Latency of pages: whether memory lies on nodes that are not reported.
 
 use super::{Document, Table};
-use crate::attribute::page::{Finding, Modes, Pages, steps};
+use crate::attribute::page::{Finding, Modes, Pages, Seen, steps};
 use crate::record::Record;
 use serde::Serialize;
 
@@ -33,13 +33,13 @@ pub fn section(record: &Record, document: &mut Document) {
         first.pages, first.footprint_bytes
     ));
     let mut table = Table::new(["from", "median page", "faster pages", "slower pages", "of them slower"]);
-    for (cpu, median, modes) in &pages.cpus {
+    for Seen { cpu, median_ns, modes } in &pages.cpus {
         let step = steps(record).find(|step| step.step.cpus.first() == Some(cpu));
         let mark = table.mark(step.iter().flat_map(|step| &step.step.caveats));
         let of = |of: &dyn Fn(&Modes) -> String| modes.as_ref().map_or("–".to_owned(), of);
         table.row(vec![
             format!("CPU {cpu}"),
-            format!("{median:.1}{mark}"),
+            format!("{median_ns:.1}{mark}"),
             of(&|modes| format!("{:.1}", modes.low_ns)),
             of(&|modes| format!("{:.1}", modes.high_ns)),
             of(&|modes| format!("{:.0} %", modes.high_share * 100.0)),
