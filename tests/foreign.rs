@@ -255,6 +255,24 @@ fn a_runtime_that_never_ends_is_stopped_with_the_run() {
     }
 }
 
+#[test]
+fn a_runtime_that_is_not_there_is_named_with_its_package() {
+    let fixture = Fixture::new("absent");
+    // Found before the system's own, if there is one, and no runtime.
+    if !fixture.library("libomp.so.5", "int nothing;", &[]) {
+        return;
+    }
+    let reason = "libomp.so.5 is not installed (Debian package libomp5)";
+    let list = text(&fixture.run(BARRIER, &["--list"]).stdout);
+    assert!(list.contains(&format!("not run: {reason}")), "{list}");
+    let plan = text(&fixture.run(BARRIER, &["--plan"]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(plan.contains(&format!("Left out ({reason}): libomp")), "{plan}");
+    let output = fixture.run(BARRIER, &["--algorithms", "libomp", "--out", "r.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    assert!(!fixture.file("r.jsonl").exists(), "nothing was begun");
+}
+
 /// The example, compiled as its comment says.
 fn example(fixture: &Fixture) -> bool {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
