@@ -137,7 +137,7 @@ pub struct BarrierArgs {
     /// Algorithms, as --list names them
     #[arg(long, value_name = "LIST")]
     pub algorithms: Option<String>,
-    /// Ways of waiting: spin, pause (aarch64: isb), spin-N-yield, sleep
+    /// Ways of waiting, as --list names them: spin, pause (aarch64: isb), spin-N-yield …
     #[arg(long, value_name = "LIST")]
     pub wait: Option<String>,
     /// Spreads: smt, l3, node, socket, scatter-l3, scatter-node, scatter-socket, all, given

@@ -35,7 +35,7 @@ pub fn kernels(isa: &IsaSet) -> Document {
     document
 }
 
-/// The barrier table.
+/// The barrier table, and how threads can wait.
 pub fn algorithms() -> Document {
     let mut document = Document::default();
     document.heading("Barriers");
@@ -44,6 +44,13 @@ pub fn algorithms() -> Document {
         let row = algorithm.row();
         let waits: Vec<String> = row.waits.iter().map(Wait::to_string).collect();
         table.row(vec![row.name.to_owned(), row.summary.to_owned(), waits.join(", "), row.source.to_owned()]);
+    }
+    document.table(table);
+    document.heading("Ways of waiting");
+    let mut table = Table::new(["name", "what it is", "here"]);
+    for wait in Wait::ALL {
+        let here = wait.unusable().map_or("usable".to_owned(), |reason| format!("not run: {reason}"));
+        table.row(vec![wait.form(), wait.summary().to_owned(), here]);
     }
     document.table(table);
     document
