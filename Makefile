@@ -33,6 +33,7 @@ test-rust:
 
 lint:
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path tests/model/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --no-deps --quiet
 
