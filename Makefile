@@ -27,9 +27,13 @@ test-rust:
 	./target/release/membar-stream --verify --quiet --size 64MiB --isa-max sse2
 	./target/release/membar-stream --verify --quiet --size 64MiB --isa-max rust
 	$(CARGO) bench --locked --bench machinery -- --test
+	$(CARGO) bench --locked --bench barrier -- --test
+	$(CARGO) test --locked --manifest-path tests/model/Cargo.toml --target-dir target/model --features loom
+	$(CARGO) test --locked --manifest-path tests/model/Cargo.toml --target-dir target/model --features shuttle
 
 lint:
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path tests/model/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --no-deps --quiet
 

@@ -1,61 +1,20 @@
-//! What the machinery itself costs: a barrier episode, an empty kernel call, a clock read, a plan for a large machine, moving
-//! from one pair of CPUs to the next.
-//!
-//! `cargo bench -- barrier` compares with the last run, so a change to a barrier is judged with statistics.
+//! What the machinery itself costs: an empty kernel call, a clock read, a plan for a large machine, moving from one pair of
+//! CPUs to the next.
 
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use membar::barrier::{Algorithm, Barrier, Seating, WithBarrier};
 use membar::kernel::{Kernel, Operands, Operation};
 use membar::machine::{IsaSet, Machine};
 use membar::plan::latency::{Home, Pair, Planned, Protocol};
 use membar::plan::{self, Class, Preset, Scope};
 use membar::run::clock::Clock;
-use membar::run::{Context, Outcome, Stop, team};
+use membar::run::{Context, Outcome, Stop};
 use membar::units::{CpuId, CpuSet, Nanos};
 use std::hint::black_box;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-
-/// A batch of episodes by a team of its own, timed by its first thread.
-struct Episodes<'a> {
-    cpus: &'a [CpuId],
-    episodes: u64,
-}
-
-impl WithBarrier for Episodes<'_> {
-    type Output = Duration;
-
-    fn call<B: Barrier>(self, barrier: &B) -> Duration {
-        let outcome = team::run(self.cpus, Clock::start(), |seat| {
-            let mut member = barrier.member(seat.index);
-            seat.meet();
-            let start = seat.now();
-            for _ in 0..self.episodes {
-                barrier.wait(black_box(&mut member));
-            }
-            Duration::from_nanos(seat.now().0 - start.0)
-        });
-        outcome.expect("a team can be started").results[0]
-    }
-}
-
-fn barriers(criterion: &mut Criterion) {
-    let allowed: CpuSet = membar::machine::current_affinity();
-    let cpus: Vec<CpuId> = allowed.iter().take(2).collect();
-    for algorithm in Algorithm::ALL {
-        for threads in 1..=cpus.len() {
-            let wait = algorithm.row().waits[0];
-            criterion.bench_function(&format!("barrier/{}/{threads}", algorithm.name()), |bencher| {
-                bencher.iter_custom(|episodes| {
-                    algorithm.with(&Seating::flat(threads, wait), Episodes { cpus: &cpus[..threads], episodes })
-                });
-            });
-        }
-    }
-}
 
 fn kernels(criterion: &mut Criterion) {
     let isa = IsaSet::detect();
@@ -132,6 +91,6 @@ fn latency(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = barriers, kernels, clock, plans, latency
+    targets = kernels, clock, plans, latency
 }
 criterion_main!(benches);

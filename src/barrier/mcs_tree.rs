@@ -1,9 +1,9 @@
 //! Mellor-Crummey and Scott's tree barrier: threads are the nodes. Each waits for up to four children, tells its parent, and
 //! is woken along another tree in which each thread wakes two.
 //!
-//! Line transfers an episode: an arrival takes its word to the child and back to the parent, a wake-up likewise; 4(n − 1) at
-//! most, 2 of them a thread on lines that no other thread writes. On the critical path up to 8 a level on ⌈log₄ n⌉ levels up
-//! and 2 a level on ⌈log₂ n⌉ levels down. Nobody fetches and adds.
+//! Line transfers an episode: an arrival takes its word to the child and back to the parent, a wake-up likewise, so at most
+//! 4(n − 1). On the critical path up to 8 a level on ⌈log₄ n⌉ levels up, fewer where the children come together (their words
+//! share a line), and up to 4 a level on ⌈log₂ n⌉ levels down. Nobody fetches and adds.
 
 use super::sync::{AtomicU32, Ordering};
 use super::{Barrier, EPISODE_ZERO, Seating, Wait};

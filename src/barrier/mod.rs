@@ -278,5 +278,5 @@ impl Algorithm {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(model)))]
 mod tests;

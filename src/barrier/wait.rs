@@ -114,6 +114,15 @@ impl Wait {
         (!here).then_some(reason)
     }
 
+    /// Its token, with N for any number of spins.
+    pub fn form(self) -> String {
+        match self {
+            Wait::SpinThenYield(_) => "spin-N-yield".to_owned(),
+            Wait::SpinThenFutex(_) => "spin-N-futex".to_owned(),
+            wait => wait.to_string(),
+        }
+    }
+
     /// What it does, in one line.
     pub fn summary(self) -> &'static str {
         match self {
@@ -141,12 +150,8 @@ impl Wait {
             },
             None => UNKNOWN_WAIT,
         };
-        let form = |wait: &Wait| match wait {
-            Wait::SpinThenYield(_) => "spin-N-yield".to_owned(),
-            Wait::SpinThenFutex(_) => "spin-N-futex".to_owned(),
-            wait => wait.to_string(),
-        };
-        let usable: Vec<String> = Wait::ALL.iter().filter(|wait| wait.unusable().is_none()).map(form).collect();
+        let usable = Wait::ALL.iter().filter(|wait| wait.unusable().is_none());
+        let usable: Vec<String> = usable.map(|wait| wait.form()).collect();
         Err(Error::usage(format!("wait by '{token}'"), refusal, format!("name one of {}", usable.join(", "))))
     }
 

@@ -140,7 +140,7 @@ pub struct BarrierArgs {
     /// A barrier of your own, besides those: a shared library with the functions of examples/membar_barrier.h
     #[arg(long, value_name = "FILE.so", conflicts_with = "list")]
     pub plugin: Option<PathBuf>,
-    /// Ways of waiting: spin, pause (aarch64: isb), spin-N-yield, spin-N-futex, sleep
+    /// Ways of waiting, as --list names them: spin, pause (aarch64: isb), spin-N-yield …
     #[arg(long, value_name = "LIST")]
     pub wait: Option<String>,
     /// Spreads: smt, l3, node, socket, scatter-l3, scatter-node, scatter-socket, all, given

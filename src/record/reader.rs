@@ -142,8 +142,11 @@ mod tests {
             )
         };
         let known = step("", "pause");
-        let newer =
-            [step(r#"{"caveat":"moonlit"}"#, "pause"), step("", "umwait"), r#"{"kind":"tide","height":1}"#.into()];
+        let newer = [
+            step(r#"{"caveat":"moonlit"}"#, "pause"),
+            step("", "monitorless-nap"),
+            r#"{"kind":"tide","height":1}"#.into(),
+        ];
         for line in newer {
             let text = format!("{header}\n{line}\n{known}\n");
             let record = Record::parse(&text, "r").unwrap();

@@ -37,7 +37,7 @@ pub fn kernels(isa: &IsaSet) -> Document {
     document
 }
 
-/// The barrier table, and the OpenMP runtimes, of which `installed` holds those that this system has.
+/// The barrier table, the OpenMP runtimes, of which `installed` holds those that this system has, and how threads can wait.
 pub fn barriers(installed: &BTreeMap<String, String>) -> Document {
     let mut document = Document::default();
     document.heading("Barriers");
@@ -56,6 +56,13 @@ pub fn barriers(installed: &BTreeMap<String, String>) -> Document {
             row.source.to_owned(),
             missing.map_or("usable".to_owned(), |reason| format!("not run: {reason}")),
         ]);
+    }
+    document.table(table);
+    document.heading("Ways of waiting");
+    let mut table = Table::new(["name", "what it is", "here"]);
+    for wait in Wait::ALL {
+        let here = wait.unusable().map_or("usable".to_owned(), |reason| format!("not run: {reason}"));
+        table.row(vec![wait.form(), wait.summary().to_owned(), here]);
     }
     document.table(table);
     document

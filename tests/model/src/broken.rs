@@ -1,11 +1,7 @@
 //! Barriers with one mistake each.
 
 use crate::barrier::{Barrier, Wait};
-use crate::checker::AtomicU32;
-#[cfg(loom)]
-use loom::sync::{Condvar, Mutex};
-#[cfg(shuttle)]
-use shuttle::sync::{Condvar, Mutex};
+use crate::checker::{AtomicU32, Condvar, Mutex};
 use std::sync::atomic::Ordering;
 
 /// A central counter with a generation. Right for `all` = threads, a release that releases and a waiter that acquires.

@@ -1,5 +1,5 @@
 //! `src/barrier` as it is, under a checker, and barriers that are broken on purpose: a check that cannot fail proves nothing.
-#![cfg(any(loom, shuttle))]
+#![cfg(any(feature = "loom", feature = "shuttle"))]
 
 #[path = "../../../src/barrier/mod.rs"]
 pub mod barrier;
@@ -7,6 +7,7 @@ pub mod barrier;
 pub mod error;
 
 pub mod broken;
+pub mod checker;
 pub mod property;
 
 /// What barriers ask the machine for: here it has no instructions that watch a line, which no checker could follow.
@@ -22,12 +23,4 @@ pub mod machine {
             None
         }
     }
-}
-
-/// Atomics, cells and threads of the checker.
-pub mod checker {
-    #[cfg(loom)]
-    pub use loom::{cell::UnsafeCell, sync::atomic::AtomicU32, thread};
-    #[cfg(shuttle)]
-    pub use shuttle::{sync::atomic::AtomicU32, thread};
 }

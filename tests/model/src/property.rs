@@ -1,7 +1,7 @@
 //! What every barrier must do, asked of `threads` threads over `episodes` episodes.
 
 use crate::barrier::{Algorithm, Barrier};
-use crate::checker::thread;
+use crate::checker::{self, thread};
 use std::sync::Arc;
 
 /// Words that threads write before an episode and read after it. Two sets in turn, since a thread may write for the next
@@ -9,14 +9,14 @@ use std::sync::Arc;
 struct Words([Vec<Word>; 2]);
 
 /// Plain memory that the checker watches: two accesses, one of them a write, that no barrier orders fail the model.
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 struct Word(crate::checker::UnsafeCell<u32>);
 
 /// Shuttle executes everything in one order, so only the value tells.
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 struct Word(crate::checker::AtomicU32);
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 impl Word {
     fn new() -> Word {
         Word(crate::checker::UnsafeCell::new(0))
@@ -34,10 +34,10 @@ impl Word {
 }
 
 // SAFETY: the checker finds unordered accesses, which is what the words are for.
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 unsafe impl Sync for Word {}
 
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 impl Word {
     fn new() -> Word {
         Word(crate::checker::AtomicU32::new(0))
@@ -67,6 +67,7 @@ fn member<B: Barrier>(barrier: &B, words: &Words, thread: usize, episodes: u32) 
 
 /// All threads, the first of which is this one.
 pub fn holds<B: Barrier + Send + Sync + 'static>(barrier: B, threads: usize, episodes: u32) {
+    checker::begin();
     let words = || (0..threads).map(|_| Word::new()).collect();
     let shared = Arc::new((barrier, Words([words(), words()])));
     let others: Vec<_> = (1..threads)
