@@ -1,8 +1,8 @@
 //! Central counter with a generation: llama.cpp's own barrier (builds without OpenMP), and how it was before its words had
 //! a cache line each.
 //!
-//! Line transfers an episode: every arrival takes the counter's line (n), every waiter refetches the generation's (n − 1);
-//! 2n − 1, of which the arrivals (n) and the last refetch follow one another. On one line, each arrival also takes away
+//! Line transfers an episode: every arrival takes the counter's line (n), the last one the generation's, which every waiter
+//! fetches again (n − 1); 2n, of which the arrivals, that one and the last refetch follow one another (n + 2). On one line, each arrival also takes away
 //! the line that all earlier ones look at, and they fetch it again: up to n(n − 1)/2 transfers more, in the arrivals' way.
 
 use super::sync::{AtomicU32, Ordering, fence};

@@ -1,7 +1,7 @@
 //! Software combining tree: counters of four threads each, whose last arrivers meet at counters of four again.
 //!
-//! Line transfers an episode: as the central counter's at every node, about 7n/3 in all; on the critical path 5 a level
-//! (four arrivals, one refetch) and ⌈log₄ n⌉ levels. No line is fought for by more than four.
+//! Line transfers an episode: as the central counter's at every node, about 8n/3 in all; on the critical path 6 a level
+//! (four arrivals, one release, one refetch) and ⌈log₄ n⌉ levels. No line is fought for by more than four.
 
 use super::tree::{Tree, TreeMember};
 use super::{Barrier, Seating};

@@ -1,6 +1,7 @@
 //! Dissemination barrier: in round r, thread i signals thread i + 2^r (mod n) and waits for the signal of i − 2^r.
 //!
-//! Line transfers an episode: n·⌈log₂ n⌉, of which ⌈log₂ n⌉ one after another. No word is contended.
+//! Line transfers an episode: a signal takes its word to the writer and back to the reader, so 2n·⌈log₂ n⌉, of which
+//! 2⌈log₂ n⌉ one after another. No word is contended.
 //!
 //! The published algorithm alternates two sets of flags and flips their sense. Here a flag holds the number of the last
 //! episode that was signalled: it has one writer, and a writer that runs ahead only makes the number larger, so one set

@@ -145,13 +145,65 @@ pub struct Row {
     pub summary: &'static str,
     /// The paper or program that it follows.
     pub source: &'static str,
+    /// Transfers of a cache line in an episode of so many threads in so many groups, where they are known: what its cost is
+    /// made of, each about as long as a line takes between two cores.
+    pub transfers: fn(u64, u64) -> Option<Transfers>,
     /// Ways of waiting that it can use, with any number of spins, if the machine can; the first is the default.
     pub waits: &'static [Wait],
 }
 
-/// Declares the table. A row is: variant, type, name, summary, source, ways of waiting.
+/// Fetches of a line by a core that does not have it, or may not write it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// By all threads.
+    pub all: u64,
+    /// Of those, one after another before the last thread leaves.
+    pub in_a_row: u64,
+}
+
+impl Transfers {
+    /// A counter and the word that its `n` threads watch: each arrival fetches the counter, the last one the word, and all
+    /// others the word again.
+    const fn counter(n: u64) -> Transfers {
+        if n > 1 { Transfers { all: 2 * n, in_a_row: n + 2 } } else { Transfers { all: 0, in_a_row: 0 } }
+    }
+
+    fn and(self, other: Transfers) -> Transfers {
+        Transfers { all: self.all + other.all, in_a_row: self.in_a_row + other.in_a_row }
+    }
+
+    /// A tree of counters of four.
+    fn combining(n: u64) -> Transfers {
+        let (mut sum, mut threads) = (Transfers::default(), n);
+        while threads > 1 {
+            let counters = threads.div_ceil(4);
+            let sizes = (0..counters).map(|counter| 4.min(threads - 4 * counter));
+            let all = sizes.map(|size| Transfers::counter(size).all).sum();
+            sum = sum.and(Transfers { all, in_a_row: Transfers::counter(threads.min(4)).in_a_row });
+            threads = counters;
+        }
+        sum
+    }
+
+    /// Signals between two threads, each of which takes its word to the writer and then to the reader.
+    fn signals(all: u64, in_a_row: u64) -> Transfers {
+        Transfers { all: 2 * all, in_a_row: 2 * in_a_row }
+    }
+}
+
+/// Levels of a tree in which each thread stands for `fan` others: ⌈log n⌉ to that base.
+fn levels(n: u64, fan: u64) -> u64 {
+    let (mut levels, mut reach) = (0, 1u64);
+    while reach < n {
+        reach = reach.saturating_mul(fan);
+        levels += 1;
+    }
+    levels
+}
+
+/// Declares the table. A row is: variant, type, name, summary, source, transfers, ways of waiting.
 macro_rules! algorithms {
-    ($($variant:ident = $type:ty { $name:literal, $summary:literal, $source:literal, $waits:expr })*) => {
+    ($($variant:ident = $type:ty { $name:literal, $summary:literal, $source:literal, $transfers:expr, $waits:expr })*) => {
         /// A barrier algorithm of the table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Algorithm {
@@ -166,7 +218,8 @@ macro_rules! algorithms {
             pub fn row(self) -> &'static Row {
                 match self {
                     $(Algorithm::$variant => {
-                        const ROW: Row = Row { name: $name, summary: $summary, source: $source, waits: $waits };
+                        const ROW: Row =
+                            Row { name: $name, summary: $summary, source: $source, transfers: $transfers, waits: $waits };
                         &ROW
                     })*
                 }
@@ -182,71 +235,95 @@ macro_rules! algorithms {
     };
 }
 
+/// On one line every arrival also takes it from those who watch it, who fetch it again.
+fn one_line(n: u64, _groups: u64) -> Option<Transfers> {
+    let again = n * n.saturating_sub(1) / 2;
+    Some(Transfers::counter(n).and(Transfers { all: again, in_a_row: 0 }))
+}
+
+/// Counters of groups of about equal size, and one of the groups.
+fn two_level_transfers(n: u64, groups: u64) -> Option<Transfers> {
+    let groups = groups.clamp(1, n.max(1));
+    let inside = Transfers::counter(n.div_ceil(groups));
+    Some(Transfers { all: inside.all * groups, ..inside }.and(Transfers::counter(groups)))
+}
+
 algorithms! {
     Central = Central {
         "central",
         "one arrival counter and a generation on another line",
         "llama.cpp ggml_barrier without OpenMP (ggml-cpu.c, build b11434)",
+        |n, _| Some(Transfers::counter(n)),
         Wait::POLLING
     }
     CentralOneLine = Central<1> {
         "central-one-line",
         "central with both words on one line, to show what that costs",
         "llama.cpp ggml_barrier without OpenMP, before its words were padded",
+        one_line,
         Wait::POLLING
     }
     CentralYield = Central<1> {
         "central-yield",
         "central on one line; a waiter gives its CPU away after every 100,000 looks",
         "ik_llama.cpp ggml_barrier without OpenMP (ggml.c)",
+        one_line,
         &[Wait::SpinThenYield(100_000)]
     }
     SenseReversing = SenseReversing {
         "sense-reversing",
         "one arrival counter and a sense that flips",
         "Mellor-Crummey and Scott 1991, algorithm 7",
+        |n, _| Some(Transfers::counter(n)),
         Wait::POLLING
     }
     CombiningTree = CombiningTree {
         "combining-tree",
         "counters of four, whose last arrivers meet at counters of four",
         "Yew, Tzeng and Lawrie 1987; Mellor-Crummey and Scott 1991, algorithm 8",
+        |n, _| Some(Transfers::combining(n)),
         Wait::POLLING
     }
     TwoLevel = TwoLevel {
         "two-level",
         "one counter a last-level cache, and one for their last arrivers",
         "combining-tree, its nodes given by the machine",
+        two_level_transfers,
         Wait::POLLING
     }
     McsTree = McsTree {
         "mcs-tree",
         "each thread waits for four, tells its parent and wakes two",
         "Mellor-Crummey and Scott 1991, algorithm 11",
+        |n, _| Some(Transfers::signals(2 * (n - 1), 4 * levels(n, 4) + 2 * levels(n, 2))),
         Wait::POLLING
     }
     Tournament = Tournament {
         "tournament",
         "log2(n) rounds of pairs with fixed winners, and back",
         "Hensgen, Finkel and Manber 1988; Mellor-Crummey and Scott 1991, algorithm 10",
+        |n, _| Some(Transfers::signals(2 * (n - 1), 2 * levels(n, 2))),
         Wait::POLLING
     }
     Dissemination = Dissemination {
         "dissemination",
         "log2(n) rounds of pairwise signals, nobody in the middle",
         "Hensgen, Finkel and Manber 1988; Mellor-Crummey and Scott 1991, algorithm 9",
+        |n, _| Some(Transfers::signals(n * levels(n, 2), levels(n, 2))),
         Wait::POLLING
     }
     Futex = SpinThenFutex {
         "futex",
         "one arrival counter and an episode on which a waiter sleeps after spinning",
         "GNU libgomp's barrier and its spin count (config/linux); Drepper, Futexes are tricky",
+        |n, _| Some(Transfers::counter(n)),
         &[Wait::SpinThenFutex(300_000)]
     }
     Standard = Standard {
         "std",
         "std::sync::Barrier: a mutex and a condition variable",
         "Rust standard library",
+        |_, _| None,
         &[Wait::Sleep]
     }
 }

@@ -20,6 +20,7 @@ impl OpenMp {
                     name: "libgomp",
                     summary: "the barrier of GCC's OpenMP, on its own threads: a counter and a futex",
                     source: "libgomp.so.1 of this system, through GOMP_barrier",
+                    transfers: |_, _| None,
                     waits: &[Wait::HINT, Wait::SpinThenFutex(GOMP_SPINS), Wait::Sleep],
                 };
                 &ROW
@@ -29,6 +30,7 @@ impl OpenMp {
                     name: "libomp",
                     summary: "the barrier of LLVM's OpenMP, on its own threads: gather and release along a tree",
                     source: "libomp.so.5 of this system, through GOMP_barrier",
+                    transfers: |_, _| None,
                     waits: &[Wait::HINT, Wait::Sleep],
                 };
                 &ROW

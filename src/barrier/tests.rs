@@ -185,3 +185,25 @@ fn records_have_the_waits_of_all_machines_and_the_command_line_those_of_this_one
         assert!(Wait::parse(token).is_err() && Wait::try_from(token.to_owned()).is_err(), "{token}");
     }
 }
+
+#[test]
+fn transfers_are_those_that_the_files_state() {
+    let of = |name: &str, threads, groups| {
+        let found = (Algorithm::find(name).unwrap().row().transfers)(threads, groups).unwrap();
+        (found.all, found.in_a_row)
+    };
+    assert_eq!(of("central", 8, 1), (16, 10));
+    assert_eq!(of("central-one-line", 8, 1), (16 + 28, 10));
+    assert_eq!(of("combining-tree", 16, 1), (16 * 2 + 8, 12));
+    assert_eq!(of("combining-tree", 6, 1), (8 + 4 + 4, 6 + 4));
+    assert_eq!(of("two-level", 16, 4), (16 * 2 + 8, 12));
+    assert_eq!(of("two-level", 16, 1), of("central", 16, 1));
+    assert_eq!(of("tournament", 8, 1), (28, 12));
+    assert_eq!(of("mcs-tree", 8, 1), (28, 8 * 2 + 4 * 3));
+    assert_eq!(of("dissemination", 8, 1), (48, 6));
+    assert_eq!(of("dissemination", 9, 1), (72, 8));
+    assert!((Algorithm::Standard.row().transfers)(8, 1).is_none());
+    for algorithm in Algorithm::ALL {
+        assert!((algorithm.row().transfers)(1, 1).is_none_or(|alone| alone.in_a_row == 0), "{}", algorithm.name());
+    }
+}

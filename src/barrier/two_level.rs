@@ -1,8 +1,8 @@
 //! Two levels by the machine's topology: a counter in every group of threads that share a last-level cache, and one for the
 //! last arrivers of the groups, each of whom then releases its own group.
 //!
-//! Line transfers an episode with g groups of m threads: 2m − 1 inside each group and 2g − 1 between groups, about 2n + g
-//! in all; on the critical path m + g arrivals and two refetches. Only 2g − 1 of them cross from cache to cache, where a
+//! Line transfers an episode with g groups of m threads: 2m inside each group and 2g between groups, 2n + 2g in
+//! all; on the critical path m + g arrivals, two releases and two refetches. Only 2g of them cross from cache to cache, where a
 //! central counter lets nearly all.
 
 use super::tree::{Tree, TreeMember};
