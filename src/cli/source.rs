@@ -3,8 +3,8 @@
 use crate::attribute::clusters::Clusters;
 use crate::caveat::Caveat;
 use crate::error::{Error, Result};
-use crate::machine::Machine;
-use crate::record::Record;
+use crate::machine::{Machine, host_name};
+use crate::record::{Record, RunHeader};
 use crate::report;
 use std::path::Path;
 
@@ -19,8 +19,24 @@ pub(super) fn machine(source: Option<&str>) -> Result<Machine> {
     let header = record.header;
     let regrouped = clusters.regrouped(&header.topology, &clusters.against(&header));
     let (topology, remark) = regrouped.map_err(|reason| unusable(path, reason))?;
-    let caveats = remark.map(|detail| Caveat::TopologyIncomplete { detail }).into_iter().collect();
+    let remark = remark.map(|detail| Caveat::TopologyIncomplete { detail });
+    // The groups of this machine are for measuring as well: all that is asked of the topology is which CPUs lie together.
+    if let Some(mut here) = Machine::this_system().ok().filter(|here| is_same(here, &header)) {
+        here.topology = topology;
+        let detail = format!("last-level caches are what the latencies in {path} show");
+        here.caveats.extend(remark.into_iter().chain([Caveat::TopologyIncomplete { detail }]));
+        return Ok(here);
+    }
+    let caveats = remark.into_iter().collect();
     Ok(Machine::measured(path.into(), topology, header.allowed_cpus, header.allowed_nodes, caveats))
+}
+
+/// Whether a record is of this machine, with the CPUs that this process may use.
+fn is_same(here: &Machine, header: &RunHeader) -> bool {
+    here.topology == header.topology
+        && here.allowed_cpus == header.allowed_cpus
+        && here.cpu.model_name == header.cpu.model_name
+        && host_name() == header.host
 }
 
 /// The groups of a measured source as CPU lists and masks; empty for any other source.
