@@ -9,8 +9,8 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use membar::barrier::{Barrier, WithBarrier};
 use membar::machine::Machine;
-use membar::plan::Scope;
 use membar::plan::barrier::{Options, Spread, plan};
+use membar::plan::{Scope, Subject};
 use membar::run::clock::Clock;
 use membar::run::team;
 use membar::units::CpuId;
@@ -48,10 +48,12 @@ fn barriers(criterion: &mut Criterion) {
     // Over nodes and packages in turn is, on most machines, over caches in turn.
     let wider = [Spread::ScatterNode, Spread::ScatterSocket];
     for step in plan.steps.iter().filter(|step| !wider.contains(&step.spread)) {
-        let (name, threads) = (step.algorithm.name(), step.cpus.len());
+        // A runtime's threads are its own, in a process of its own.
+        let Subject::Row(algorithm) = step.algorithm else { continue };
+        let (name, threads) = (algorithm.name(), step.cpus.len());
         let seating = plan.caches.seating(&step.cpus, step.wait);
         criterion.bench_function(&format!("barrier/{name}/{threads}t/{}", step.spread.name()), |bencher| {
-            bencher.iter_custom(|episodes| step.algorithm.with(&seating, Episodes { cpus: &step.cpus, episodes }));
+            bencher.iter_custom(|episodes| algorithm.with(&seating, Episodes { cpus: &step.cpus, episodes }));
         });
     }
 }

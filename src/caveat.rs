@@ -81,6 +81,11 @@ pub enum Caveat {
         /// The clock's step, ns.
         resolution_ns: u64,
     },
+    /// Stamps of different CPUs cannot be compared, so single episodes were not traced.
+    ClocksDisagree {
+        /// How long before the last arrival a thread was seen to leave, ns.
+        by_ns: u64,
+    },
     /// A guest: topology, caches and clock are what the hypervisor says.
     Virtualised {
         /// Which one, where it tells.
@@ -203,6 +208,9 @@ impl fmt::Display for Caveat {
             Caveat::Busy { load_1m } => write!(f, "other work on this machine when it started: load {load_1m:.2}"),
             Caveat::BelowClockResolution { sample_ns, resolution_ns } => {
                 write!(f, "a sample of {sample_ns} ns is too short for a clock that steps by {resolution_ns} ns")
+            }
+            Caveat::ClocksDisagree { by_ns } => {
+                write!(f, "not traced: a thread was seen to leave {} before the last one came", Nanos(*by_ns))
             }
             Caveat::Virtualised { hypervisor } => {
                 write!(f, "a guest of {hypervisor}: topology and caches are what the hypervisor reports")

@@ -1,9 +1,9 @@
 //! Pure summaries of samples. Each formula names its source.
 
 use crate::record::{
-    AtomicStep, AtomicSummary, BarrierSummary, DecodeSummary, DetourStep, DetourSummary, LatencySummary, Line,
-    LoadedLatencyStep, LoadedSummary, ReferenceStep, ReferenceSummary, SiblingStep, SiblingSummary, Step, StreamStep,
-    StreamSummary,
+    AtomicStep, AtomicSummary, BarrierSummary, DecodeSummary, DetourStep, DetourSummary, DispatchSummary,
+    LatencySummary, Line, LoadedLatencyStep, LoadedSummary, ReferenceStep, ReferenceSummary, SiblingStep,
+    SiblingSummary, Step, StreamStep, StreamSummary, Trace, TracedSummary,
 };
 use crate::units::{Bytes, BytesPerSecond, Nanos};
 use std::collections::BTreeMap;
@@ -193,9 +193,42 @@ pub fn rank_correlation(a: &[u64], b: &[u64]) -> Option<f64> {
     (both > 0.0).then(|| product(&a, &b) / both)
 }
 
-/// Time of one episode.
-pub fn barrier(step: &Step) -> BarrierSummary {
-    BarrierSummary { median_ns: median(&unit_times(step)) }
+/// Time of one episode; what it takes longer than the same work without a barrier, sample by sample; percentiles of a trace.
+pub fn barrier(step: &Step, without_ns: &[u64], trace: Option<&Trace>) -> BarrierSummary {
+    let episodes = step.units_per_sample.max(1) as f64;
+    let pairs = step.samples_ns.iter().zip(without_ns);
+    let exposed: Vec<f64> = pairs.map(|(with, without)| (*with as f64 - *without as f64) / episodes).collect();
+    let median_ns = median(&unit_times(step));
+    let traced = trace.zip(median_ns).and_then(|(trace, median_ns)| {
+        let at = |q| bin_at(&trace.episode, q);
+        Some(TracedSummary {
+            p5_ns: at(0.05)?,
+            p95_ns: at(0.95)?,
+            p99_ns: at(0.99)?,
+            max_ns: at(1.0)?,
+            release_ns: bin_at(&trace.release, 0.5)?,
+            skew_ns: bin_at(&trace.skew, 0.5)?,
+            overhead_ns: trace.total_ns as f64 / trace.episodes.max(1) as f64 - median_ns,
+        })
+    });
+    BarrierSummary { median_ns, exposed_ns: median(&exposed), traced }
+}
+
+/// Time of a job, and until all had begun it.
+pub fn dispatch(step: &Step, started_ns: &[u64]) -> DispatchSummary {
+    let started: Vec<f64> = started_ns.iter().map(|ns| *ns as f64).collect();
+    DispatchSummary { median_ns: median(&unit_times(step)), started_ns: median(&started) }
+}
+
+/// The largest number of the bin that holds quantile `q` of a histogram: the least that at least that share does not exceed.
+fn bin_at(histogram: &[(u64, u64)], q: f64) -> Option<u64> {
+    let all: u64 = histogram.iter().map(|(_, count)| count).sum();
+    let needed = (q * all as f64).ceil() as u64;
+    let mut seen = 0u64;
+    histogram.iter().find_map(|(largest, count)| {
+        seen = seen.saturating_add(*count);
+        (seen >= needed.max(1)).then_some(*largest)
+    })
 }
 
 /// Numbers a second of all threads together, and the smallest share of a thread over the largest.
@@ -309,7 +342,23 @@ pub fn agrees(line: &Line) -> bool {
             near(again.median_ns, summary.median_ns) && near(rate(again.bytes_per_s), rate(summary.bytes_per_s))
         }
         Line::Overhead(line) => near(latency(&line.step).median_ns, line.summary.median_ns),
-        Line::Barrier(line) => near(barrier(&line.step).median_ns, line.summary.median_ns),
+        Line::Barrier(line) => {
+            let again = barrier(&line.step, &line.without_ns, line.trace.as_ref());
+            let overhead = |summary: &BarrierSummary| summary.traced.map(|traced| traced.overhead_ns);
+            // To the digits of the difference of two long times.
+            let same = |a: f64, b: f64| (a - b).abs() < 1e-3 + 1e-9 * a.abs();
+            let exact =
+                |summary: &BarrierSummary| summary.traced.map(|traced| TracedSummary { overhead_ns: 0.0, ..traced });
+            near(again.median_ns, line.summary.median_ns)
+                && again.exposed_ns.zip(line.summary.exposed_ns).is_none_or(|(a, b)| same(a, b))
+                && again.exposed_ns.is_some() == line.summary.exposed_ns.is_some()
+                && exact(&again) == exact(&line.summary)
+                && overhead(&again).zip(overhead(&line.summary)).is_none_or(|(a, b)| same(a, b))
+        }
+        Line::Dispatch(line) => {
+            let again = dispatch(&line.step, &line.started_ns);
+            near(again.median_ns, line.summary.median_ns) && near(again.started_ns, line.summary.started_ns)
+        }
         Line::Peer(line) => {
             let shortest = line.step.samples_ns.first().copied().unwrap_or_default();
             line.summary.best_bytes_per_s.is_some_and(|rate| is_rate_of(rate, line.counted_bytes, Nanos(shortest)))

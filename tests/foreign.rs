@@ -149,7 +149,7 @@ fn a_runtime_is_measured_on_its_own_threads_in_the_environment_that_was_asked() 
     if !fixture.library("libgomp.so.1", &format!("{RUNTIME}{WHOLE}{WAITS}"), &[]) {
         return;
     }
-    let common = ["--quick", "--samples", "2", "--algorithms", "libgomp", "--quiet"];
+    let common = ["--quick", "--samples", "2", "--late", "0", "--algorithms", "libgomp", "--quiet"];
     for (program, wait, variable) in
         [(BARRIER, "sleep", "OMP_WAIT_POLICY=passive"), (BARRIER, "spin-77-futex", "GOMP_SPINCOUNT=77")]
     {
@@ -205,7 +205,19 @@ fn a_runtime_that_misbehaves_is_an_error_and_costs_the_others_nothing() {
             return;
         }
         let out = format!("{index}.jsonl");
-        let arguments = ["--samples", "1", "--threads", "2", "--algorithms", "libgomp,std", "--quiet", "--out", &out];
+        let arguments = [
+            "--samples",
+            "1",
+            "--late",
+            "0",
+            "--threads",
+            "2",
+            "--algorithms",
+            "libgomp,std",
+            "--quiet",
+            "--out",
+            &out,
+        ];
         let output = fixture.run(BARRIER, &arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{hint}: {said}");
@@ -287,7 +299,8 @@ fn a_plugin_is_measured_as_any_barrier() {
         return;
     }
     let common = ["--threads", "1,2", "--quick", "--samples", "2", "--quiet", "--plugin", "libmine.so"];
-    let output = fixture.run(BARRIER, &[&common[..], &["--algorithms", "std", "--out", "r.jsonl"]].concat());
+    let output =
+        fixture.run(BARRIER, &[&common[..], &["--algorithms", "std", "--late", "0", "--out", "r.jsonl"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let steps = fixture.steps("r.jsonl");
     let measured: Vec<_> = steps.iter().map(|step| (step.algorithm.as_str(), step.step.threads)).collect();
@@ -393,7 +406,8 @@ fn real_runtimes_are_measured_where_they_are_and_named_where_they_are_not() {
         assert!(row.ends_with("usable"), "{row}");
         for wait in ["pause", "sleep"] {
             let out = format!("{name}-{wait}.jsonl");
-            let arguments = ["--quick", "--samples", "2", "--algorithms", name, "--wait", wait, "--threads", "1,2"];
+            let arguments =
+                ["--quick", "--samples", "2", "--late", "0", "--algorithms", name, "--wait", wait, "--threads", "1,2"];
             let output = fixture.run(BARRIER, &[&arguments[..], &["--quiet", "--out", &out]].concat());
             assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
             assert!(text(&output.stdout).contains(name), "{}", text(&output.stdout));

@@ -15,6 +15,7 @@
 
 mod advice;
 pub mod bandwidth;
+pub mod barrier;
 pub mod clusters;
 mod drift;
 pub mod knee;

@@ -15,7 +15,8 @@ pub struct Common {
     /// Memory nodes to use
     #[arg(long, value_name = "LIST")]
     pub nodes: Option<String>,
-    /// Plan for FILE.xml, synthetic:"pack:2 numa:3 …", sysfs:DIR or measured:RECORD instead of this machine (never measured)
+    /// Another machine to plan for: FILE.xml, synthetic:"pack:2 numa:3 …" or sysfs:DIR; or measured:RECORD, a machine with the
+    /// groups of CPUs that its latencies show (if it is this machine, to measure with as well)
     #[arg(long, value_name = "SOURCE")]
     pub topology: Option<String>,
     /// Print the plan and measure nothing
@@ -146,6 +147,13 @@ pub struct BarrierArgs {
     /// Spreads: smt, l3, node, socket, scatter-l3, scatter-node, scatter-socket, all, given
     #[arg(long, value_name = "LIST")]
     pub spread: Option<String>,
+    /// Thread 0 computes this much longer than the others before each episode: 0,500ns,2us
+    #[arg(long, value_name = "LIST")]
+    pub late: Option<String>,
+    /// What every thread does before each episode: compute (1us), read memory of its own (64KiB), or write its part of a vector
+    /// and read all of it (exchange-16KiB); each is timed with and without the barrier
+    #[arg(long, value_name = "LIST")]
+    pub after: Option<String>,
 }
 
 /// Flags of `membar experts`.

@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
 use crate::machine::{Isa, IsaSet, Machine, OpenMp, RunLock, host_name};
 use crate::memory::{Pages, Policy};
-use crate::plan::barrier::Spread;
+use crate::plan::barrier::{After, Lateness, Spread, Work};
 use crate::plan::latency::Protocol;
 use crate::plan::stream::PlacementRule;
 use crate::plan::{self, LatencyPart, Needs, Preset, Scope, Subject, Suite, ThreadList};
@@ -538,10 +538,19 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
             waits: words(&flags.wait).iter().map(|token| Wait::parse(token)).collect::<Result<_>>()?,
             spreads: choices("--spread", &flags.spread, &spreads)?,
             threads: threads.clone(),
+            works: works(flags)?,
+            reader: Kernel::best(Operation::Read, None, isa).map(|kernel| kernel.row().name),
             samples,
             preset,
         };
-        suite.barrier = Some(plan::barrier::plan(machine, &scope, &options)?);
+        let barriers = plan::barrier::plan(machine, &scope, &options)?;
+        if !request.is_run() && flags.plugin.is_none() && flags.algorithms.is_none() {
+            let options = plan::atomic::Options { samples, preset };
+            suite.atomic = Some(plan::atomic::plan(machine, &scope, &options));
+        }
+        let dispatch = plan::dispatch::plan(machine, &scope, &barriers, samples, preset);
+        suite.dispatch = Some(dispatch).filter(|_| flags.plugin.is_none() && flags.algorithms.is_none());
+        suite.barrier = Some(barriers);
     }
     if let Some(flags) = &request.experts {
         let most = scope.cpus.len() as u32;
@@ -584,6 +593,15 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         suite.add_reference(machine, &scope, size);
     }
     Ok(suite)
+}
+
+/// What is done between episodes, where the user says so.
+fn works(flags: &BarrierArgs) -> Result<Option<Vec<Work>>> {
+    let late: Option<Lateness> = flag("--late", &flags.late, "write times, as in 0,500ns,2us")?;
+    let after: Option<After> = flag("--after", &flags.after, "write times and sizes, as in 1us,64KiB,exchange-16KiB")?;
+    let asked = late.is_some() || after.is_some();
+    let works = late.map(|late| late.0).into_iter().chain(after.map(|after| after.0)).flatten();
+    Ok(asked.then(|| works.collect()))
 }
 
 /// Whose barriers: none stands for all. A plugin comes besides those that are named; naming it as well leaves it alone.

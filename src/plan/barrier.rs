@@ -1,11 +1,16 @@
-//! Barriers: which algorithm on which threads, waiting how.
+//! Barriers: which algorithm on which threads, waiting how, after which work.
 
+mod work;
+
+pub use work::{After, Lateness, Work};
+
+use super::stream::{self, sizes};
 use super::{CacheGroups, Class, Domains, Needs, Preset, Scope, Subject, ThreadList, standing_caveats};
 use crate::barrier::Wait;
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Topology};
-use crate::units::{Bytes, CpuId};
+use crate::units::{Bytes, CpuId, CpuSet, Nanos, NodeId, Threads};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -20,6 +25,11 @@ pub struct Options {
     pub spreads: Vec<Spread>,
     /// Thread counts, also more than there are CPUs.
     pub threads: Option<ThreadList>,
+    /// What else is done between episodes, by every algorithm; `None` means a choice for `central` and for those that are
+    /// named.
+    pub works: Option<Vec<Work>>,
+    /// The kernel that reads memory between episodes; without one nothing is read.
+    pub reader: Option<&'static str>,
     /// Samples.
     pub samples: Option<u32>,
     /// How thorough.
@@ -85,8 +95,10 @@ impl Spread {
 pub struct Plan {
     /// In the order they are taken.
     pub steps: Vec<Step>,
-    /// Samples of each.
+    /// Samples of episodes with nothing between them.
     pub samples: u32,
+    /// Samples of others, with and without the barrier.
+    pub work_samples: u32,
     /// A sample repeats its episodes until it lasts this long.
     pub sample_least_ns: u64,
     /// Algorithms that cannot wait as asked, spreads that this machine cannot form.
@@ -107,7 +119,26 @@ pub struct Step {
     pub cpus: Vec<CpuId>,
     /// How these CPUs are spread.
     pub spread: Spread,
+    /// Node of each thread.
+    pub nodes: Vec<Option<NodeId>>,
+    /// What is done between episodes, in turn; first nothing.
+    pub works: Vec<Work>,
+    /// What is read between episodes, where something is.
+    pub stream: Option<Stream>,
+    /// Episodes that are taken one by one, with stamps.
+    pub traced_episodes: u32,
     /// What is known to taint the number beforehand.
+    pub caveats: Vec<Caveat>,
+}
+
+/// Memory that the threads of a step read between episodes, each a part of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stream {
+    /// Row of the kernel table.
+    pub kernel: String,
+    /// Of all threads together.
+    pub bytes: Bytes,
+    /// What taints it.
     pub caveats: Vec<Caveat>,
 }
 
@@ -124,6 +155,7 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
 
     let mut steps = Vec::new();
     for (spread, cpus) in &sets {
+        let stream = read_between(machine, scope, cpus, options, &mut left_out);
         for algorithm in &subjects {
             let can = algorithm.waits();
             // Nobody can tell a barrier how to wait that does not tell how it does.
@@ -131,9 +163,19 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
             let waits = if only { &can[..1] } else { &options.waits };
             for &wait in waits {
                 if algorithm.can_wait(wait) {
-                    let caveats = standing_caveats(machine, cpus);
-                    let algorithm = algorithm.clone();
-                    steps.push(Step { algorithm, wait, cpus: cpus.clone(), spread: *spread, caveats });
+                    let works = works(algorithm, *spread, cpus, stream.is_some(), options);
+                    let streams = works.iter().any(|work| work.streams());
+                    steps.push(Step {
+                        algorithm: algorithm.clone(),
+                        wait,
+                        cpus: cpus.clone(),
+                        spread: *spread,
+                        nodes: cpus.iter().map(|cpu| topology.pu(*cpu).and_then(|pu| pu.node)).collect(),
+                        stream: stream.clone().filter(|_| streams),
+                        works,
+                        traced_episodes: if cpus.len() > 1 { TRACED } else { 0 },
+                        caveats: standing_caveats(machine, cpus),
+                    });
                 } else {
                     let what = format!("{} waiting by {wait}", algorithm.name());
                     if !left_out.iter().any(|left: &LeftOut| left.what == what) {
@@ -154,7 +196,75 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
             "see --list for what each can do",
         ));
     }
-    Ok(Plan { steps, samples, sample_least_ns: 2_000_000, left_out, caches: CacheGroups::of(topology) })
+    let work_samples = samples.min(15);
+    let caches = CacheGroups::of(topology);
+    Ok(Plan { steps, samples, work_samples, sample_least_ns: 2_000_000, left_out, caches })
+}
+
+/// Episodes with stamps: enough for a 99th percentile, and 20 ms of an episode of ten microseconds.
+const TRACED: u32 = 2_000;
+
+/// What is done between episodes: as asked, else a choice that shows what a late thread, work, traffic and an exchange cost.
+/// Where more threads than CPUs wait for each other, nothing.
+fn works(algorithm: &Subject, spread: Spread, cpus: &[CpuId], streams: bool, options: &Options) -> Vec<Work> {
+    /// Steps of four up to what a thread reads between two barriers of a large dense model.
+    const BYTES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+    /// Activation vectors of small and large models: 1,024 to 16,384 elements of 4 bytes.
+    const EXCHANGED: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
+    /// Less and more than an episode costs inside a socket, and what a far node may add.
+    const NANOS: [u64; 3] = [100, 1_000, 10_000];
+    let distinct = cpus.iter().collect::<BTreeSet<_>>().len();
+    let mut works = vec![Work::Nothing];
+    if distinct < cpus.len() || cpus.len() < 2 {
+        return works;
+    }
+    let named = !options.algorithms.is_empty();
+    let scattered = matches!(spread, Spread::ScatterL3 | Spread::ScatterNode | Spread::ScatterSocket);
+    match &options.works {
+        Some(asked) => works.extend(asked.iter().filter(|work| **work != Work::Nothing)),
+        None if algorithm.name() != "central" && !named => {}
+        None if scattered && !named => {}
+        None if options.preset == Preset::Quick => {
+            works.extend(BYTES.iter().step_by(2).map(|bytes| Work::Stream(Bytes(*bytes))));
+        }
+        None => {
+            works.extend(NANOS.map(|ns| Work::Late(Nanos(ns))));
+            works.extend(NANOS.map(|ns| Work::Compute(Nanos(ns))));
+            works.extend(BYTES.map(|bytes| Work::Stream(Bytes(bytes))));
+            works.extend(EXCHANGED.map(|bytes| Work::Exchange(Bytes(bytes))));
+        }
+    }
+    works.retain(|work| streams || !work.streams());
+    works.dedup();
+    works
+}
+
+/// What threads on these CPUs can read that no cache holds.
+fn read_between(
+    machine: &Machine,
+    scope: &Scope,
+    cpus: &[CpuId],
+    options: &Options,
+    left_out: &mut Vec<LeftOut>,
+) -> Option<Stream> {
+    let kernel = options.reader?.to_owned();
+    let set: CpuSet = cpus.iter().copied().collect();
+    let place = sizes::Place { cpus: &set, nodes: &scope.nodes, touched_by: Some(cpus) };
+    // A thread has at least what it reads at once.
+    let longest = options.works.iter().flatten().map(|work| match work {
+        Work::Stream(bytes) => bytes.0.saturating_mul(cpus.len() as u64),
+        _ => 0,
+    });
+    let longest = longest.max().map(Bytes).filter(|longest| *longest > sizes::least(machine, &set).0);
+    let sizes = stream::Options { size: longest, ..stream::Options::default() };
+    match sizes::arrays(machine, "memory between barriers", place, 1, &sizes) {
+        Ok(arrays) => Some(Stream { kernel, bytes: arrays.bytes, caveats: arrays.caveats }),
+        Err(error) => {
+            let what = format!("reading between barriers, {}", Threads(cpus.len() as u32));
+            left_out.push(LeftOut { what, reason: error.to_string() });
+            None
+        }
+    }
 }
 
 /// The subjects that this machine has; of the others it is noted why not.
@@ -271,7 +381,7 @@ fn scattered(topology: &Topology, scope: &Scope, domain: fn(&crate::machine::Pu)
 }
 
 impl Plan {
-    /// A few padded words; time from the sample length and what starting threads costs.
+    /// What is read between episodes; time from the sample length, what starting threads costs and touching memory.
     pub fn needs(&self) -> Needs {
         /// Guess: start, pin and watch one thread.
         const START_S: f64 = 0.000_5;
@@ -281,10 +391,17 @@ impl Plan {
         let one = |step: &Step| {
             let oversubscribed = step.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
             let sampling = if oversubscribed { OVERSUBSCRIBED_S } else { sampling };
-            sampling + START_S * step.cpus.len() as f64
+            let works = step.works.len().saturating_sub(1) as f64 * f64::from(2 * self.work_samples + 2);
+            let touched = step.stream.as_ref().map_or(0.0, |stream| stream.bytes.0 as f64);
+            let threads = step.cpus.len() as f64;
+            sampling
+                + works * self.sample_least_ns as f64 * 1.5e-9
+                + START_S * threads
+                + touched / stream::TOUCH / threads.min(64.0)
         };
         let estimated_s = self.steps.iter().map(one).sum();
-        Needs { memory_bytes: Bytes(0), estimated_s }
+        let held = self.steps.iter().filter_map(|step| Some(step.stream.as_ref()?.bytes));
+        Needs { memory_bytes: held.max().unwrap_or_default(), estimated_s }
     }
 }
 
@@ -347,6 +464,32 @@ mod tests {
         let only = Options { algorithms: vec![Subject::OpenMp(OpenMp::Libgomp)], ..Options::default() };
         let error = plan(&machine, &scope, &only).unwrap_err().to_string();
         assert!(error.contains("libgomp.so.1 is not installed") || error.contains("statically"), "{error}");
+    }
+
+    #[test]
+    fn a_thread_has_all_that_it_reads_at_once() {
+        let machine = Machine::from_source("synthetic:[numa(memory=40GB)] l3:1(size=32MiB) core:4 pu:1").unwrap();
+        let scope = Scope::new(&machine, None, None).unwrap();
+        let with = |bytes: u64| Options {
+            algorithms: vec![Algorithm::Central.into()],
+            threads: Some("4".parse().unwrap()),
+            works: Some(vec![Work::Stream(Bytes(bytes))]),
+            reader: Some("read_rust"),
+            ..Options::default()
+        };
+        let held = |bytes: u64| {
+            let plan = plan(&machine, &scope, &with(bytes)).unwrap();
+            (plan.steps[0].stream.as_ref().map(|stream| stream.bytes), plan.steps[0].works.len(), plan.left_out)
+        };
+        assert_eq!(held(1 << 20), (Some(Bytes(128 << 20)), 2, Vec::new()), "four times the cache");
+        assert_eq!(held(1 << 30), (Some(Bytes(4 << 30)), 2, Vec::new()));
+        let (none, works, left_out) = held(1 << 40);
+        assert!(none.is_none() && works == 1 && left_out[0].what.contains("reading between barriers"), "{left_out:?}");
+        // Two threads on one CPU wait for the scheduler.
+        let crowded = Options { threads: Some("8".parse().unwrap()), ..with(1 << 20) };
+        let crowded = plan(&machine, &scope, &crowded).unwrap();
+        assert_eq!(crowded.steps[0].works, [Work::Nothing]);
+        assert!(crowded.steps[0].stream.is_none());
     }
 
     #[test]

@@ -403,9 +403,10 @@ fn configurations(machine: &Machine, options: &Options) -> Result<Vec<Configurat
     let mut list: Vec<Configuration> =
         counts.iter().map(|count| with(*count, options.algorithm, wait, &arms, *count == baseline)).collect();
     if baseline > 1 {
-        // Nobody would change to words on one line.
-        let left_out = [options.algorithm, Algorithm::CentralOneLine];
-        let others = Algorithm::ALL.iter().filter(|algorithm| !left_out.contains(algorithm));
+        // One of each kind that scales: `membar barrier` compares all.
+        const OTHERS: [Algorithm; 3] = [Algorithm::Dissemination, Algorithm::TwoLevel, Algorithm::McsTree];
+        let most = if options.preset == Preset::Quick { 1 } else { OTHERS.len() };
+        let others = OTHERS.iter().filter(|algorithm| **algorithm != options.algorithm).take(most);
         list.extend(others.filter_map(|algorithm| {
             let wait = algorithm.row().waits.first().filter(|wait| wait.keeps_cpu())?;
             Some(with(baseline, *algorithm, *wait, &[Arm::Full], false))

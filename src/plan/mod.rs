@@ -3,6 +3,7 @@
 pub mod atomic;
 pub mod barrier;
 pub mod detour;
+pub mod dispatch;
 mod domain;
 pub mod experts;
 pub mod latency;
@@ -67,6 +68,8 @@ pub struct Suite {
     pub detour: Option<detour::Plan>,
     /// Barriers.
     pub barrier: Option<barrier::Plan>,
+    /// Fork and join.
+    pub dispatch: Option<dispatch::Plan>,
     /// Decode replay.
     pub experts: Option<experts::Plan>,
     /// What is repeated between the others.
@@ -157,6 +160,7 @@ impl Suite {
             self.atomic.as_ref().map(atomic::Plan::needs),
             self.detour.as_ref().map(detour::Plan::needs),
             self.barrier.as_ref().map(barrier::Plan::needs),
+            self.dispatch.as_ref().map(dispatch::Plan::needs),
             self.experts.as_ref().map(experts::Plan::needs),
         ];
         let process = Needs { memory_bytes: Bytes(0), estimated_s: 0.5 };

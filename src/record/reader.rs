@@ -74,7 +74,7 @@ impl Record {
                 }
             }
             // Kinds that this version does not know are another version's business.
-            const KNOWN: [&str; 15] = [
+            const KNOWN: [&str; 16] = [
                 "run",
                 "stream",
                 "core_latency",
@@ -85,6 +85,7 @@ impl Record {
                 "detour",
                 "loaded_latency",
                 "barrier",
+                "dispatch",
                 "decode",
                 "reference",
                 "overhead",

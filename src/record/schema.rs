@@ -36,6 +36,8 @@ pub enum Line {
     Detour(DetourStep),
     /// One barrier on one set of threads.
     Barrier(BarrierStep),
+    /// A team woken for one job.
+    Dispatch(DispatchStep),
     /// One arm of one decode replay in one round.
     Decode(DecodeStep),
     /// A short step, repeated through the run to see drift.
@@ -467,21 +469,105 @@ pub struct BarrierStep {
     pub wait: Wait,
     /// How the threads are spread: `smt`, `l3`, `node`, `socket`, `scatter-…`, `all`, `given`.
     pub spread: String,
-    /// How much later than the others thread 0 arrives.
+    /// How much longer than the others thread 0 computes before an episode.
     pub late_ns: u64,
-    /// Private work between episodes.
+    /// How long every thread computes before an episode.
     pub work_ns: u64,
-    /// Bytes each thread streams between episodes.
+    /// Bytes of its own that each thread reads from memory before an episode.
     pub work_bytes: Bytes,
+    /// Bytes of a vector that all threads write in equal parts before an episode, and all read whole after it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub exchange_bytes: Bytes,
+    /// The same work without the barrier, right after the sample of the same place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_ns: Vec<u64>,
+    /// Single episodes, with stamps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// Derived.
     pub summary: BarrierSummary,
+}
+
+impl BarrierStep {
+    /// Whether nothing is done between episodes.
+    pub fn is_idle(&self) -> bool {
+        self.late_ns == 0 && self.work_ns == 0 && self.work_bytes.0 == 0 && self.exchange_bytes.0 == 0
+    }
+}
+
+/// Episodes in which each thread stamped when it came and when it left. Times in bins that are 3 % wide: the largest of each
+/// bin in ns, and how many episodes are in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// Episodes.
+    pub episodes: u64,
+    /// Their time together, stamps included.
+    pub total_ns: u64,
+    /// From the moment when all had left one episode to that when all had left the next.
+    pub episode: Vec<(u64, u64)>,
+    /// From the last arrival until all had left.
+    pub release: Vec<(u64, u64)>,
+    /// From the first arrival to the last.
+    pub skew: Vec<(u64, u64)>,
 }
 
 /// Derived from batch samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BarrierSummary {
-    /// Median over the samples of the mean episode of a sample.
+    /// Median over the samples of the mean episode of a sample, work included.
     pub median_ns: Option<f64>,
+    /// Where there is work: the median over the samples of what an episode takes longer than the same work without a barrier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed_ns: Option<f64>,
+    /// Of the traced episodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced: Option<TracedSummary>,
+}
+
+/// Derived from a [`Trace`]: stamps included, to the width of a bin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TracedSummary {
+    /// 5th percentile of an episode.
+    pub p5_ns: u64,
+    /// 95th percentile of an episode.
+    pub p95_ns: u64,
+    /// 99th percentile of an episode.
+    pub p99_ns: u64,
+    /// The longest episode.
+    pub max_ns: u64,
+    /// Median time from the last arrival until all had left.
+    pub release_ns: u64,
+    /// Median time from the first arrival to the last.
+    pub skew_ns: u64,
+    /// What the stamps cost: the mean traced episode less the median of the others.
+    pub overhead_ns: f64,
+}
+
+/// A team woken for one job, again and again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DispatchStep {
+    /// Common fields; a sample is from handing out the job to its end on all threads, a unit is a job that does nothing.
+    #[serde(flatten)]
+    pub step: Step,
+    /// How the threads are spread.
+    pub spread: String,
+    /// How long a thread polls for a job before it sleeps: llama.cpp's level, 0 to 100, times 131,072 spin hints.
+    pub poll: u32,
+    /// Time without a job before each.
+    pub idle_ns: u64,
+    /// From handing out the job until the last thread had begun, one for one with `samples_ns`.
+    pub started_ns: Vec<u64>,
+    /// Derived.
+    pub summary: DispatchSummary,
+}
+
+/// Derived from a [`DispatchStep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DispatchSummary {
+    /// Median time of a job.
+    pub median_ns: Option<f64>,
+    /// Median time until the last thread had begun.
+    pub started_ns: Option<f64>,
 }
 
 /// One arm of a replay in one round.
@@ -663,6 +749,7 @@ impl Line {
             Line::Atomic(line) => Some(&line.step),
             Line::Detour(line) => Some(&line.step),
             Line::Barrier(line) => Some(&line.step),
+            Line::Dispatch(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
             Line::Reference(line) => Some(&line.step),
             Line::Overhead(line) => Some(&line.step),

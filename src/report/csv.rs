@@ -100,7 +100,21 @@ fn names(line: &Line) -> (&'static str, String, String) {
             let longest = summary.longest_ns.map_or(String::new(), |ns| format!(", longest {ns} ns"));
             ("detour", format!("above {} ns", step.threshold_ns), format!("{} gaps, {share}{longest}", step.count))
         }
-        Line::Barrier(step) => ("barrier", step.algorithm.clone(), format!("{} {}", step.wait, step.spread)),
+        Line::Barrier(step) => {
+            let work = [
+                (step.late_ns, "ns late"),
+                (step.work_ns, "ns of work"),
+                (step.work_bytes.0, "bytes read"),
+                (step.exchange_bytes.0, "bytes exchanged"),
+            ];
+            let work = work.iter().filter(|(amount, _)| *amount > 0).map(|(amount, what)| format!(", {amount} {what}"));
+            let detail = format!("{} {}{}", step.wait, step.spread, work.collect::<String>());
+            ("barrier", step.algorithm.clone(), detail)
+        }
+        Line::Dispatch(step) => {
+            let detail = format!("{}, poll {}, idle {} ns", step.spread, step.poll, step.idle_ns);
+            ("dispatch", "fork and join".to_owned(), detail)
+        }
         Line::Decode(step) => (
             "decode",
             format!("{} {}", step.model, step.quantization),

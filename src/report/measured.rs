@@ -4,9 +4,9 @@ use super::plan::by_reason;
 use super::{Document, Table};
 use crate::attribute::{self, Attribution, Limit};
 use crate::machine::Topology;
-use crate::record::{BarrierStep, CoreLatencyStep, Line, Record};
+use crate::record::{CoreLatencyStep, Line, Record};
 use crate::stats;
-use crate::units::{CpuId, Nanos, Threads};
+use crate::units::{CpuId, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Widest matrix that a terminal shows; larger ones are summed up by class.
@@ -27,7 +27,8 @@ pub fn document(record: &Record) -> Document {
     super::loaded::section(record, &mut document);
     super::atomic::section(record, &mut document);
     super::detour::section(record, &mut document);
-    barriers(record, &mut document);
+    super::barrier::section(record, &mut document);
+    super::dispatch::section(record, &mut document);
     decode(record, &mut document);
     remarks(record, &mut document);
     document
@@ -203,78 +204,6 @@ fn matrix<'a>(
         table.row(row);
     }
     document.table(table);
-}
-
-fn barriers(record: &Record, document: &mut Document) {
-    let steps: Vec<&BarrierStep> = record
-        .lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Barrier(step) => Some(step),
-            _ => None,
-        })
-        .collect();
-    if steps.is_empty() {
-        return;
-    }
-    document.heading("Barriers: ns an episode, all threads arriving together (median of batch means)");
-    let mut columns: Vec<(u32, &str)> = Vec::new();
-    let mut rows: Vec<(&str, String)> = Vec::new();
-    for step in &steps {
-        let column = (step.step.threads, step.spread.as_str());
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
-        let row = (step.algorithm.as_str(), step.wait.to_string());
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-    }
-    columns.sort_by_key(|(threads, _)| *threads);
-    // More columns than a terminal holds are written as rows.
-    if columns.len() <= 6 {
-        let mut table = Table::new(["algorithm", "wait"]);
-        for (threads, spread) in &columns {
-            table.column(format!("{}, {spread}", Threads(*threads)));
-        }
-        for (algorithm, wait) in rows {
-            let mut cells = vec![algorithm.to_owned(), wait.clone()];
-            for column in &columns {
-                let step = steps.iter().find(|step| {
-                    (step.step.threads, step.spread.as_str()) == *column
-                        && step.algorithm == algorithm
-                        && step.wait.to_string() == wait
-                });
-                cells.push(step.map_or(String::new(), |step| episode(step, &mut table)));
-            }
-            table.row(cells);
-        }
-        document.table(table);
-    } else {
-        let mut table = Table::new(["algorithm", "wait", "threads", "spread", "ns"]);
-        for step in steps {
-            let ns = episode(step, &mut table);
-            table.row(vec![
-                step.algorithm.clone(),
-                step.wait.to_string(),
-                step.step.threads.to_string(),
-                step.spread.clone(),
-                ns,
-            ]);
-        }
-        document.table(table);
-    }
-}
-
-fn episode(step: &BarrierStep, table: &mut Table) -> String {
-    let mark = table.mark(&step.step.caveats);
-    match step.summary.median_ns {
-        // One thread has nobody to wait for, and the compiler may see it.
-        Some(ns) if ns < 0.1 => format!("<0.1{mark}"),
-        Some(ns) if ns < 1000.0 => format!("{ns:.1}{mark}"),
-        Some(ns) => format!("{ns:.0}{mark}"),
-        None => "–".into(),
-    }
 }
 
 fn milliseconds(ns: f64) -> String {

@@ -1,10 +1,12 @@
 //! Strings out: what a person reads and what a script reads. Functions of records (or of plans and machines) alone.
 
 mod atomic;
+mod barrier;
 mod bandwidth;
 mod clusters;
 mod csv;
 mod detour;
+mod dispatch;
 mod document;
 mod drift;
 mod listing;

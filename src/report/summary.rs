@@ -28,7 +28,9 @@ pub struct Summary {
     loaded_latency: Vec<Loaded>,
     atomic: Vec<Atomic>,
     detour: Option<Detour>,
-    barrier: Vec<Barrier>,
+    barrier: Vec<super::barrier::Barrier>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    granularity: Vec<super::barrier::Granularity>,
     decode: Vec<Decode>,
     verdict: Option<Overall>,
     record: Option<String>,
@@ -64,16 +66,6 @@ struct CoreLatency {
     /// Whether the groups are as reported; null where that cannot be told.
     agrees_with_reported: Option<bool>,
 }
-
-#[derive(Clone, Debug, Serialize)]
-struct Barrier {
-    algorithm: String,
-    wait: String,
-    threads: u32,
-    spread: String,
-    median_ns: Option<f64>,
-}
-
 #[derive(Clone, Debug, Serialize)]
 struct Decode {
     model: String,
@@ -136,20 +128,8 @@ pub fn summary(record: &Record, path: Option<String>) -> Summary {
         loaded_latency: super::loaded::summary(record),
         atomic: super::atomic::summary(record),
         detour: super::detour::summary(record),
-        barrier: record
-            .lines
-            .iter()
-            .filter_map(|line| match line {
-                Line::Barrier(step) => Some(Barrier {
-                    algorithm: step.algorithm.clone(),
-                    wait: step.wait.to_string(),
-                    threads: step.step.threads,
-                    spread: step.spread.clone(),
-                    median_ns: step.summary.median_ns,
-                }),
-                _ => None,
-            })
-            .collect(),
+        barrier: super::barrier::summary(record),
+        granularity: super::barrier::granularity(record),
         decode: attributions.iter().map(decode).collect(),
         verdict: attribute::overall(record).map(|overall| Overall {
             model: overall.model.clone(),

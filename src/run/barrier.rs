@@ -1,17 +1,26 @@
-//! Barriers: episodes in batches, all threads arriving together.
+//! Barriers: episodes in batches, all threads arriving together, one late, or each after some work.
 
+mod trace;
+mod work;
+
+use super::activation::Activations;
 use super::team::{self, Crew, Seat, StdThreads};
 use super::{Context, Outcome, calibrate, openmp, spans};
 use crate::barrier::{Barrier, WithBarrier};
 use crate::caveat::Caveat;
 use crate::error::{Error, Result};
+use crate::kernel::{self, Kernel, Reader};
+use crate::machine::IsaSet;
+use crate::memory::Buffer;
 use crate::plan::Subject;
-use crate::plan::barrier::{Plan, Step as Planned};
+use crate::plan::barrier::{Plan, Step as Planned, Work};
 use crate::record::{BarrierStep, Line, Step};
 use crate::stats;
 use crate::units::{Bytes, Nanos, Threads};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
+use trace::Stamp;
+use work::{Between, Means, Ready};
 
 /// After this an oversubscribed step takes no new sample: an episode may cost a scheduler's time slice for every thread.
 const OVERSUBSCRIBED_NS: u64 = 500_000_000;
@@ -42,14 +51,18 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
                 "measure it there, with membar::run::sweep",
             )),
         };
-        let outcome = match measured {
+        let outcomes: Vec<Outcome> = match measured {
             // A process of its own is stopped at once, and what it had measured is lost.
-            Ok(None) if context.stop.is_interrupted() && context.leave_out(&what)? => continue,
-            Ok(None) => continue,
-            Ok(Some(line)) => Outcome::Measured(Box::new(Line::Barrier(line))),
-            Err(error) => Outcome::Failed(error),
+            Ok(lines) if lines.is_empty() && context.stop.is_interrupted() => {
+                context.leave_out(&what)?;
+                continue;
+            }
+            Ok(lines) => lines.into_iter().map(|line| Outcome::Measured(Box::new(Line::Barrier(line)))).collect(),
+            Err(error) => vec![Outcome::Failed(error)],
         };
-        (context.outcome)(outcome)?;
+        for outcome in outcomes {
+            (context.outcome)(outcome)?;
+        }
     }
     Ok(())
 }
@@ -62,96 +75,249 @@ pub(super) struct Measurement<'a, 'c, C> {
     pub(super) crew: &'a C,
 }
 
-impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
-    type Output = Result<Option<BarrierStep>>;
+/// What one thread saw.
+#[derive(Default)]
+struct Thread {
+    /// For each kind of work.
+    rounds: Vec<Round>,
+    stamps: Vec<Stamp>,
+    caveat: Option<Caveat>,
+}
 
-    fn call<B: Barrier>(self, barrier: &B) -> Result<Option<BarrierStep>> {
+/// One thread's samples of one kind of work.
+#[derive(Default)]
+struct Round {
+    episodes: u64,
+    with: Vec<(Nanos, Nanos)>,
+    without: Vec<(Nanos, Nanos)>,
+}
+
+/// No barrier: what the same work costs alone.
+struct Open;
+
+impl Barrier for Open {
+    type Member = ();
+
+    fn member(&self, _thread: usize) {}
+
+    #[inline]
+    fn wait(&self, (): &mut ()) {}
+}
+
+impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
+    type Output = Result<Vec<BarrierStep>>;
+
+    fn call<B: Barrier>(self, barrier: &B) -> Result<Vec<BarrierStep>> {
         let Measurement { plan, planned, context, crew } = self;
+        let threads = planned.cpus.len();
         let oversubscribed = planned.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
         let bound = Nanos(if oversubscribed { OVERSUBSCRIBED_NS } else { u64::MAX });
         let stop = context.stop;
         let samples = if context.verify { 0 } else { plan.samples };
+        let traced = if context.verify || oversubscribed { 0 } else { planned.traced_episodes };
         let entered: Vec<AtomicU64> = planned.cpus.iter().map(|_| AtomicU64::new(0)).collect();
+        let seen_early = AtomicU64::new(0);
+        let reader = planned.works.iter().any(|work| work.streams()).then(|| reader(planned)).transpose()?;
+        let longest = planned.works.iter().map(|work| match work {
+            Work::Exchange(bytes) => work::lines(*bytes),
+            _ => 0,
+        });
+        let vectors = Activations::new(longest.max().unwrap_or(0) as usize);
 
-        let outcome = team::run_by(crew, &planned.cpus, context.clock, |mut seat| {
+        let outcome = team::run_by(crew, &planned.cpus, context.clock, |mut seat| -> Result<Thread> {
             let mut member = barrier.member(seat.index);
             let start = seat.now();
-            let early = verify(&seat, barrier, &mut member, &entered);
+            // Relaxed: the meeting orders it.
+            seen_early.fetch_add(verify(&seat, barrier, &mut member, &entered), Ordering::Relaxed);
+            seat.meet();
+            if seen_early.load(Ordering::Relaxed) > 0 {
+                return Ok(Thread::default());
+            }
             let clock = seat.clock;
             let late = move |now: Nanos| stop.reason(now).is_some() || now.0 - start.0 >= bound.0;
-            let episodes = calibrate::units(&mut seat, Nanos(plan.sample_least_ns), late, |seat, episodes| {
-                let (start, finish) = batch(seat, barrier, &mut member, episodes);
-                Nanos(finish.0 - start.0)
+
+            let own = planned.stream.as_ref().filter(|_| reader.is_some()).map(|stream| {
+                let bytes = Bytes(stream.bytes.0 / threads as u64);
+                work::own_memory(bytes, seat.index, planned.nodes.get(seat.index).copied().flatten())
             });
-            let mut spans = Vec::with_capacity(samples as usize);
+            // All threads go on or none does: a barrier waits for everybody.
+            let (own, failure) = match own.transpose() {
+                Ok(own) => (own, None),
+                Err(error) => (None, Some(error)),
+            };
+            let (memory, caveat) = own.map_or((None, None), |(memory, caveat)| (Some(memory), caveat));
+            let means = Means {
+                thread: (seat.index, threads),
+                clock,
+                stream: reader.zip(memory.as_ref().map(Buffer::lines)),
+                vectors: &vectors,
+            };
+            let mut ready: Vec<Ready<'_>> = planned.works.iter().map(|work| Ready::new(*work, &means)).collect();
+            let mut rounds: Vec<Round> = Vec::with_capacity(ready.len());
+            for ready in &mut ready {
+                let least = Nanos(plan.sample_least_ns);
+                let episodes = calibrate::units(&mut seat, least, late, |seat, episodes| {
+                    let (start, finish) = ready.batch(seat, barrier, &mut member, episodes);
+                    Nanos(finish.0 - start.0)
+                });
+                let empty = || Vec::with_capacity(samples as usize);
+                rounds.push(Round { episodes, with: empty(), without: empty() });
+            }
             for sample in 0..samples {
                 // One sample is taken whatever it costs: without it the step says nothing.
                 if !seat.go_on(|| sample == 0 || !late(clock.now())) {
                     break;
                 }
-                spans.push(batch(&seat, barrier, &mut member, episodes));
+                for ((round, ready), work) in rounds.iter_mut().zip(&mut ready).zip(&planned.works) {
+                    if *work == Work::Nothing {
+                        round.with.push(ready.batch(&seat, barrier, &mut member, round.episodes));
+                    } else if sample < plan.work_samples {
+                        round.with.push(ready.batch(&seat, barrier, &mut member, round.episodes));
+                        round.without.push(ready.batch(&seat, &Open, &mut (), round.episodes));
+                    }
+                }
             }
-            (spans, episodes, early)
+            // As many as twenty samples have, where a barrier is slow.
+            let most = rounds.first().map_or(0, |round| round.episodes.saturating_mul(20));
+            let traced = if seat.go_on(|| !late(clock.now())) { u64::from(traced).min(most) } else { 0 };
+            let stamps = stamps(&seat, barrier, &mut member, traced);
+            failure.map_or(Ok(Thread { rounds, stamps, caveat }), Err)
         })?;
 
-        let early: u64 = outcome.results.iter().map(|(_, _, early)| early).sum();
+        let results: Vec<Thread> = outcome.results.into_iter().collect::<Result<_>>()?;
+        let early = seen_early.into_inner();
         if early > 0 {
             return Err(Error::refused(
                 format!("trust the barrier {}", planned.algorithm.name()),
                 format!("threads left it {early} times before all had come"),
-                match planned.algorithm {
-                    Subject::Row(_) => "its numbers were dropped; report this as a bug",
-                    _ => "its numbers were dropped; mend it, or leave it out",
-                },
+                "its numbers were dropped; report this as a bug",
             ));
         }
         if context.verify {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let per_sample = spans::by_sample(outcome.results.iter().map(|(spans, _, _)| spans));
-        let mut caveats = planned.caveats.clone();
-        caveats.extend(outcome.caveats);
-        caveats.extend(context.cut_short(per_sample.len() as u32, samples, "bounded in time"));
-        let mut step = Step {
-            threads: planned.cpus.len() as u32,
-            cpus: planned.cpus.clone(),
-            caveats,
-            samples_ns: per_sample.iter().map(spans::elapsed).collect(),
-            units_per_sample: outcome.results[0].1,
-            warmup_samples: 0,
-            per_thread: per_sample.last().map(spans::relative).unwrap_or_default(),
-            disturbance: outcome.disturbance,
+        let stamps: Vec<&[Stamp]> = results.iter().map(|thread| &thread.stamps[..]).collect();
+        let (trace, untraced) = match trace::trace(&stamps, context.clock_step) {
+            Ok(trace) => (trace, None),
+            Err(by_ns) => (None, Some(Caveat::ClocksDisagree { by_ns })),
         };
-        step.caveats.extend(spans::too_short(&step, context.clock_step));
-        // Alone, a thread waits for nobody, and there are no levels to tell apart.
-        let levels = stats::two_levels(&stats::unit_times(&step)).filter(|_| step.threads > 1);
-        if let Some((low_ns, high_ns)) = levels {
-            step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
-        }
-        let summary = stats::barrier(&step);
-        Ok(Some(BarrierStep {
-            step,
-            algorithm: planned.algorithm.name().to_owned(),
-            wait: planned.wait,
-            spread: planned.spread.name().to_owned(),
-            late_ns: 0,
-            work_ns: 0,
-            work_bytes: Bytes(0),
-            summary,
-        }))
+        let mut traces = [trace].into_iter();
+        let mut disturbances = [outcome.disturbance].into_iter();
+        let one = |(index, work): (usize, &Work)| {
+            let idle = *work == Work::Nothing;
+            let with = spans::by_sample(results.iter().map(|thread| &thread.rounds[index].with));
+            let without = spans::by_sample(results.iter().map(|thread| &thread.rounds[index].without));
+            let mut caveats = planned.caveats.clone();
+            caveats.extend(outcome.caveats.iter().cloned());
+            if work.streams() {
+                caveats.extend(planned.stream.iter().flat_map(|stream| stream.caveats.iter().cloned()));
+                caveats.extend(results.iter().filter_map(|thread| thread.caveat.clone()));
+            }
+            caveats.extend(untraced.clone().filter(|_| idle));
+            let asked = if idle { samples } else { samples.min(plan.work_samples) };
+            caveats.extend(context.cut_short(with.len() as u32, asked, "bounded in time"));
+            let mut step = Step {
+                threads: threads as u32,
+                cpus: planned.cpus.clone(),
+                caveats,
+                samples_ns: with.iter().map(spans::elapsed).collect(),
+                units_per_sample: results[0].rounds[index].episodes,
+                warmup_samples: 0,
+                per_thread: with.last().map(spans::relative).unwrap_or_default(),
+                // Once for all that these threads did.
+                disturbance: disturbances.next().unwrap_or_default(),
+            };
+            step.caveats.extend(spans::too_short(&step, context.clock_step));
+            // Alone, a thread waits for nobody, and there are no levels to tell apart.
+            let levels = stats::two_levels(&stats::unit_times(&step)).filter(|_| step.threads > 1);
+            if let Some((low_ns, high_ns)) = levels {
+                step.caveats.push(Caveat::Bimodal { low_ns, high_ns });
+            }
+            let without_ns: Vec<u64> = without.iter().map(spans::elapsed).collect();
+            let trace = if idle { traces.next().flatten() } else { None };
+            let summary = stats::barrier(&step, &without_ns, trace.as_ref());
+            let mut line = BarrierStep {
+                step,
+                algorithm: planned.algorithm.name().to_owned(),
+                wait: planned.wait,
+                spread: planned.spread.name().to_owned(),
+                late_ns: 0,
+                work_ns: 0,
+                work_bytes: Bytes(0),
+                exchange_bytes: Bytes(0),
+                without_ns,
+                trace,
+                summary,
+            };
+            match *work {
+                Work::Nothing => {}
+                Work::Late(time) => line.late_ns = time.0,
+                Work::Compute(time) => line.work_ns = time.0,
+                Work::Stream(bytes) => line.work_bytes = bytes,
+                Work::Exchange(bytes) => line.exchange_bytes = bytes,
+            }
+            line
+        };
+        Ok(planned.works.iter().enumerate().map(one).collect())
     }
 }
 
-/// Times `episodes` episodes as this thread sees them.
+/// The kernel that streams.
+fn reader(planned: &Planned) -> Result<Reader> {
+    let missing = || Error::refused("read memory between barriers", "no kernel was planned", "report this as a bug");
+    let row = Kernel::find(&planned.stream.as_ref().ok_or_else(missing)?.kernel)?;
+    let kernel = Kernel::new(row, &IsaSet::detect())
+        .map_err(|reason| Error::refused(format!("run the kernel {}", row.name), reason, "report this as a bug"))?;
+    kernel::check(kernel)?;
+    kernel.reader().ok_or_else(missing)
+}
+
+impl Ready<'_> {
+    /// Times `episodes` episodes with this work before each, as this thread sees them.
+    fn batch<B: Barrier>(
+        &mut self,
+        seat: &Seat<'_>,
+        barrier: &B,
+        member: &mut B::Member,
+        episodes: u64,
+    ) -> (Nanos, Nanos) {
+        match self {
+            Ready::Nothing => batch(seat, barrier, member, &mut work::Nothing, episodes),
+            Ready::Compute(work) => batch(seat, barrier, member, work, episodes),
+            Ready::Stream(work) => batch(seat, barrier, member, work, episodes),
+            Ready::Exchange(work) => batch(seat, barrier, member, work, episodes),
+        }
+    }
+}
+
 #[inline]
-fn batch<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, episodes: u64) -> (Nanos, Nanos) {
+fn batch<B: Barrier>(
+    seat: &Seat<'_>,
+    barrier: &B,
+    member: &mut B::Member,
+    work: &mut impl Between,
+    episodes: u64,
+) -> (Nanos, Nanos) {
     seat.meet();
     let start = seat.now();
     for _ in 0..episodes {
+        work.act();
         // Hidden from the compiler, which would see that a thread alone waits for nobody and drop the loop.
         barrier.wait(black_box(&mut *member));
     }
     (start, seat.now())
+}
+
+/// Episodes with a stamp before and after each.
+fn stamps<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, episodes: u64) -> Vec<Stamp> {
+    let mut stamps = vec![(Nanos(0), Nanos(0)); episodes as usize];
+    seat.meet();
+    for stamp in &mut stamps {
+        let came = seat.now();
+        barrier.wait(black_box(&mut *member));
+        *stamp = (came, seat.now());
+    }
+    stamps
 }
 
 /// A few episodes in which every thread says that it has entered and looks whether all others had: no number is written

@@ -10,6 +10,7 @@ mod child;
 pub mod clock;
 pub mod decode;
 pub mod detour;
+pub mod dispatch;
 mod header;
 pub mod latency;
 pub mod loaded;
@@ -95,15 +96,18 @@ pub fn run(suite: &Suite, isa: &IsaSet, precision: &clock::Precision, context: &
     if let Some(plan) = &suite.loaded {
         loaded::run(plan, isa, context)?;
     }
+    if let Some(plan) = &suite.barrier {
+        reference.take(context)?;
+        barrier::run(plan, context)?;
+    }
+    if let Some(plan) = &suite.dispatch {
+        dispatch::run(plan, context)?;
+    }
     if let Some(plan) = &suite.atomic {
         atomic::run(plan, context)?;
     }
     if let Some(plan) = &suite.detour {
         detour::run(plan, context)?;
-    }
-    if let Some(plan) = &suite.barrier {
-        reference.take(context)?;
-        barrier::run(plan, context)?;
     }
     if let Some(plan) = &suite.stream {
         reference.take(context)?;

@@ -46,10 +46,10 @@ struct Request {
     budget_ns: Option<u64>,
 }
 
-/// What it answers: the step, none when it only checked, or what went wrong.
-type Answer = Result<Option<BarrierStep>>;
+/// What it answers: what was measured, nothing when it only checked, or what went wrong.
+type Answer = Result<Vec<BarrierStep>>;
 
-/// Measures one step in a process of its own; `None` when it only checked, and when it was interrupted.
+/// Measures one step in a process of its own; nothing when it only checked, and when it was interrupted.
 pub(super) fn measure(runtime: OpenMp, plan: &Plan, planned: &Planned, context: &Context<'_>) -> Answer {
     /// A step that has begun may end, as elsewhere; this is long enough for it. A guess.
     const AFTER_BUDGET: Nanos = Nanos(10_000_000_000);
@@ -81,13 +81,13 @@ pub(super) fn measure(runtime: OpenMp, plan: &Plan, planned: &Planned, context: 
     let _ = running.tell(&request);
     let ended = running.end(context.clock, stop).map_err(|reason| failed(reason.to_string()))?;
     match ended {
-        None if context.stop.is_interrupted() => Ok(None),
+        None if context.stop.is_interrupted() => Ok(Vec::new()),
         None => {
             let seconds = (context.clock.now().0 - now.0) as f64 * 1e-9;
             Err(failed(format!("its process was still running after {seconds:.0} s, and was stopped")))
         }
         Some(Ended { output, errors, status }) => {
-            serde_json::from_str::<std::result::Result<Option<BarrierStep>, Error>>(&output).unwrap_or_else(|_| {
+            serde_json::from_str::<std::result::Result<Vec<BarrierStep>, Error>>(&output).unwrap_or_else(|_| {
                 let said = errors.trim().lines().last().unwrap_or("it says nothing").to_owned();
                 Err(failed(format!("its process ended with {status}: {said}")))
             })
@@ -142,11 +142,11 @@ pub fn serve(mut input: impl Read) -> Result<String> {
     };
     let answer: Answer = Runtime::open(runtime).and_then(|team| {
         let body = Measurement { plan: &request.plan, planned, context: &context, crew: &team };
-        let mut step = body.call(&team)?;
-        if let Some(step) = &mut step {
+        let mut steps = body.call(&team)?;
+        for step in &mut steps {
             step.wait = runtime.waits_by(planned.wait, is_crowded(&planned.cpus));
         }
-        Ok(step)
+        Ok(steps)
     });
     serde_json::to_string(&answer).map_err(|reason| Error::refused("answer", reason, "report this as a bug"))
 }

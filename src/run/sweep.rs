@@ -44,7 +44,7 @@ pub fn sweep<B: Barrier>(name: &str, make: impl Fn(usize) -> B) -> Result<Record
     let mut lines = Vec::new();
     for planned in &plan.steps {
         let step = Measurement { plan: &plan, planned, context: &context, crew: &StdThreads };
-        lines.extend(step.call(&make(planned.cpus.len()))?.map(Line::Barrier));
+        lines.extend(step.call(&make(planned.cpus.len()))?.into_iter().map(Line::Barrier));
     }
     let Nanos(elapsed_ns) = clock.now();
     let finished_utc = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
