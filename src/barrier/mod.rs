@@ -19,7 +19,9 @@
 mod central;
 mod combining_tree;
 mod dissemination;
+#[cfg(not(model))]
 mod openmp;
+#[cfg(not(model))]
 mod plugin;
 mod futex;
 mod mcs_tree;
@@ -36,6 +38,7 @@ pub use combining_tree::CombiningTree;
 pub use dissemination::{Dissemination, DisseminationMember};
 pub use futex::SpinThenFutex;
 pub use mcs_tree::{McsTree, McsTreeMember};
+#[cfg(not(model))]
 pub use plugin::{Plugin, PluginBarrier};
 pub use sense::SenseReversing;
 pub use standard::Standard;
