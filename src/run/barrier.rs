@@ -25,6 +25,10 @@ use work::{Between, Means, Ready};
 /// After this an oversubscribed step takes no new sample: an episode may cost a scheduler's time slice for every thread.
 const OVERSUBSCRIBED_NS: u64 = 500_000_000;
 
+/// What each thread saw is recorded of so many threads: hundreds of steps with hundreds of threads would fill a record, and all
+/// leave a barrier together.
+const EACH_THREAD: usize = 16;
+
 /// Measures a barrier plan.
 ///
 /// # Errors
@@ -202,7 +206,12 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
             Err(by_ns) => (None, Some(Caveat::ClocksDisagree { by_ns })),
         };
         let mut traces = [trace].into_iter();
-        let mut disturbances = [outcome.disturbance].into_iter();
+        let each = threads <= EACH_THREAD;
+        let mut disturbance = outcome.disturbance;
+        if !each {
+            disturbance.detours.clear();
+        }
+        let mut disturbances = [disturbance].into_iter();
         let one = |(index, work): (usize, &Work)| {
             let idle = *work == Work::Nothing;
             let with = spans::by_sample(results.iter().map(|thread| &thread.rounds[index].with));
@@ -223,7 +232,7 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
                 samples_ns: with.iter().map(spans::elapsed).collect(),
                 units_per_sample: results[0].rounds[index].episodes,
                 warmup_samples: 0,
-                per_thread: with.last().map(spans::relative).unwrap_or_default(),
+                per_thread: with.last().filter(|_| each).map(spans::relative).unwrap_or_default(),
                 // Once for all that these threads did.
                 disturbance: disturbances.next().unwrap_or_default(),
             };
