@@ -4,13 +4,17 @@
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+#[path = "fixture/header.rs"]
+mod fixture;
+
+use fixture::header;
 use membar::attribute::bandwidth::{Doubling, column, halves, matrices};
 use membar::caveat::Caveat;
 use membar::kernel::{Operation, Row, Store};
-use membar::machine::{Environment, IsaSet, Machine};
+use membar::machine::{IsaSet, Machine};
 use membar::plan::stream::{self, COLUMN, Group, MACHINE, Options, PlacementRule, Plan};
 use membar::plan::{Preset, Scope, cache_sum};
-use membar::record::{ClockFacts, CpuFacts, Line, Record, RunHeader, SCHEMA, Step, StreamStep};
+use membar::record::{Line, Record, Step, StreamStep};
 use membar::units::{Bytes, CpuSet, NodeId, NodeSet};
 use membar::{report, stats};
 use std::path::{Path, PathBuf};
@@ -36,32 +40,6 @@ fn machine(name: &str) -> Machine {
 fn plan(machine: &Machine, options: &Options) -> Plan {
     let scope = Scope::new(machine, None, None).unwrap();
     stream::plan(machine, &scope, &IsaSet::detect(), options).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn header(machine: &Machine) -> RunHeader {
-    RunHeader {
-        schema: SCHEMA,
-        version: "0".into(),
-        commit: None,
-        command: Vec::new(),
-        started_utc: "2026-12-01T00:00:00Z".into(),
-        seed: 1,
-        host: "made-up".into(),
-        cpu: CpuFacts {
-            model_name: "made up".into(),
-            vendor: "none".into(),
-            isa: Vec::new(),
-            hypervisor: Some("KVM".into()),
-        },
-        topology: machine.topology.clone(),
-        clock: ClockFacts { source: "none".into(), step_ns: 1 },
-        allowed_cpus: machine.allowed_cpus.clone(),
-        allowed_nodes: machine.allowed_nodes.clone(),
-        environment: Environment::default(),
-        peak_bytes_per_s: None,
-        labels: Default::default(),
-        caveats: Vec::new(),
-    }
 }
 
 /// The step that a group's row would leave if each sample ran at `rate`.

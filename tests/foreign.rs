@@ -4,6 +4,10 @@
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+#[path = "fixture/process.rs"]
+mod fixture;
+
+use fixture::wait_for_end;
 use membar::machine::OpenMp;
 use membar::record::{BarrierStep, Line, Record};
 use std::io::{BufRead, BufReader};
@@ -375,19 +379,6 @@ fn the_example_sweeps_its_own_barrier_over_this_machine() {
     assert_eq!(std::fs::read_dir(&fixture.dir).unwrap().count(), 0, "no record is written");
     let lines = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/own_barrier.rs")).unwrap();
     assert!(lines.lines().count() < 40, "the README says so");
-}
-
-/// Waits until a process is gone.
-fn wait_for_end(pid: &str) {
-    // A zombie has ended, and waits for whoever adopted it.
-    let is_gone = |state: &str| state.is_empty() || state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
-    for _ in 0..1000 {
-        if is_gone(&std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default()) {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("process {pid} goes on");
 }
 
 #[test]

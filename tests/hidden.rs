@@ -4,13 +4,17 @@
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+#[path = "fixture/header.rs"]
+mod fixture;
+
+use fixture::header;
 use membar::attribute::page::{Finding, Pages};
 use membar::attribute::sibling::Siblings;
 use membar::caveat::Caveat;
-use membar::machine::{Environment, Machine, current_affinity};
+use membar::machine::{Machine, current_affinity};
 use membar::plan::memory_latency::Chase;
 use membar::plan::{Preset, Scope, page, sibling};
-use membar::record::{ClockFacts, CpuFacts, Line, PageLatencyStep, Record, RunHeader, SCHEMA, SiblingStep, Step};
+use membar::record::{Line, PageLatencyStep, Record, SiblingStep, Step};
 use membar::run::clock::Clock;
 use membar::run::{self, Context, Outcome, Stop};
 use membar::units::{Bytes, CpuId, Nanos};
@@ -123,33 +127,6 @@ fn pages_are_visited_from_two_cpus() {
     assert!(late.0.is_empty() && late.1.len() == 1);
 }
 
-fn record(machine: &Machine, lines: Vec<Line>) -> Record {
-    let header = RunHeader {
-        schema: SCHEMA,
-        version: "0".into(),
-        commit: None,
-        command: Vec::new(),
-        started_utc: "2026-12-01T00:00:00Z".into(),
-        seed: 1,
-        host: "made-up".into(),
-        cpu: CpuFacts {
-            model_name: "made up".into(),
-            vendor: "none".into(),
-            isa: Vec::new(),
-            hypervisor: Some("KVM".into()),
-        },
-        topology: machine.topology.clone(),
-        clock: ClockFacts { source: "none".into(), step_ns: 1 },
-        allowed_cpus: machine.allowed_cpus.clone(),
-        allowed_nodes: machine.allowed_nodes.clone(),
-        environment: Environment::default(),
-        peak_bytes_per_s: None,
-        labels: Default::default(),
-        caveats: Vec::new(),
-    };
-    Record { header, lines, complete: true, remarks: Vec::new() }
-}
-
 /// The report in one line: where it is wrapped does not matter.
 fn said(record: &Record) -> String {
     report::document(record).to_text().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -192,6 +169,10 @@ fn sibling_record(description: &str, core: impl Fn(u32) -> u32, caveat: Option<C
         })
     };
     record(&machine, plan.pairs.iter().chain(&candidates).map(step).collect())
+}
+
+fn record(machine: &Machine, lines: Vec<Line>) -> Record {
+    Record { header: header(machine), lines, complete: true, remarks: Vec::new() }
 }
 
 #[test]

@@ -4,6 +4,10 @@
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+#[path = "fixture/process.rs"]
+mod fixture;
+
+use fixture::wait_for_end;
 use membar::record::{Line, Record};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -168,19 +172,6 @@ fn a_program_that_fails_later_ends_the_rounds() {
     assert!(record.lines.iter().any(|line| matches!(line, Line::Peer(step) if step.round == 0)));
     assert!(!record.lines.iter().any(|line| matches!(line, Line::Peer(step) if step.round > 0)));
     assert!(text(&output.stdout).contains("takes 5 rounds to say"), "{}", text(&output.stdout));
-}
-
-/// Waits until the process, whose number a script wrote, is gone.
-fn wait_for_end(pid: &str) {
-    // A zombie has ended, and waits for whoever adopted it.
-    let is_gone = |state: &str| state.is_empty() || state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
-    for _ in 0..1000 {
-        if is_gone(&std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default()) {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("process {pid} goes on");
 }
 
 #[test]
