@@ -162,6 +162,14 @@ pub enum Caveat {
 }
 
 impl Caveat {
+    /// Whether somebody else's work shows in the times: then they say nothing about levels of the machine.
+    pub fn is_disturbance(&self) -> bool {
+        matches!(
+            self,
+            Caveat::Throttled { .. } | Caveat::Stolen { .. } | Caveat::Preempted { .. } | Caveat::PinNotHonoured { .. }
+        )
+    }
+
     /// Whether it says that a cache may have served the data.
     pub fn is_cached(&self) -> bool {
         matches!(self, Caveat::CacheResident { .. } | Caveat::CannotBeDram { .. })

@@ -222,7 +222,7 @@ pub fn dispatch(step: &Step, started_ns: &[u64]) -> DispatchSummary {
 
 /// The largest number of the bin that holds quantile `q` of a histogram: the least that at least that share does not exceed.
 fn bin_at(histogram: &[(u64, u64)], q: f64) -> Option<u64> {
-    let all: u64 = histogram.iter().map(|(_, count)| count).sum();
+    let all = histogram.iter().fold(0u64, |all, (_, count)| all.saturating_add(*count));
     let needed = (q * all as f64).ceil() as u64;
     let mut seen = 0u64;
     histogram.iter().find_map(|(largest, count)| {

@@ -335,13 +335,24 @@ fn a_plugin_that_is_none_or_fails_is_named_with_what_is_missing() {
     let destroy = "void membar_barrier_destroy(void *b) { (void)b; }";
     let open = format!("{EARLY}void membar_barrier_wait(void *b, unsigned thread) {{ (void)b; early(thread); }}");
     let any = create.replace("threads == 2", "threads == 0");
-    let include = "#include <stddef.h>\n";
+    let include = "#include <stdatomic.h>\n#include <stddef.h>\n#include <stdlib.h>\n";
+    // Waits for what is usual and no longer.
+    let hasty = "static atomic_uint came, passed;
+        void membar_barrier_wait(void *b, unsigned thread) {
+            (void)b; (void)thread;
+            unsigned before = atomic_load(&passed);
+            if (atomic_fetch_add(&came, 1) % 2) { atomic_fetch_add(&passed, 1); return; }
+            for (int i = 0; i < 500 && atomic_load(&passed) == before; i++) {}
+        }";
+    let ends = wait.replace("{ (void)b;", "{ exit(0); (void)b;");
     let cases = [
         (format!("{include}{create}{destroy}"), 2, "it has no membar_barrier_wait; export the three functions"),
         (format!("{include}{wait}{destroy}"), 2, "it has no membar_barrier_create"),
         (format!("{include}{create}{wait}"), 2, "it has no membar_barrier_destroy"),
         (format!("{include}{create}{wait}{destroy}"), 1, "for 2 threads: membar_barrier_create returned NULL"),
         (format!("{include}{any}{open}{destroy}"), 1, "trust the barrier plugin:p: threads left it"),
+        (format!("{include}{any}{hasty}{destroy}"), 1, "trust the barrier plugin:p: threads left it"),
+        (format!("{include}{any}{ends}{destroy}"), 1, "the plugin ended the process"),
     ];
     let arguments = ["--plugin", "./p.so", "--algorithms", "plugin:p", "--threads", "2", "--samples", "2", "--quiet"];
     for (source, status, hint) in &cases {

@@ -1,5 +1,6 @@
 //! What barriers cost by threads, after work, and between reads: fits, the half-rate granularity, and which to take.
 
+use crate::barrier::Wait;
 use crate::caveat::Caveat;
 use crate::record::{BarrierStep, Line, Record};
 use crate::stats;
@@ -58,10 +59,10 @@ pub fn is_oversubscribed(step: &BarrierStep) -> bool {
     step.step.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }))
 }
 
-/// Idle episodes of several threads on CPUs of their own, with their median.
-fn idle(record: &Record) -> impl Iterator<Item = (&BarrierStep, f64)> {
+/// Episodes of several threads with nothing between them, with their median.
+fn alone(record: &Record) -> impl Iterator<Item = (&BarrierStep, f64)> {
     steps(record)
-        .filter(|step| step.is_idle() && step.step.threads > 1 && !is_oversubscribed(step))
+        .filter(|step| step.is_idle() && step.step.threads > 1)
         .filter_map(|step| Some((step, step.summary.median_ns.filter(|ns| *ns > 0.0)?)))
 }
 
@@ -77,7 +78,7 @@ fn family(spread: &str) -> &str {
 /// of the relative residuals, whichever leaves less.
 pub fn fits(record: &Record) -> Vec<Fit> {
     let mut families: BTreeMap<(String, String, String), BTreeMap<u32, f64>> = BTreeMap::new();
-    for (step, ns) in idle(record) {
+    for (step, ns) in alone(record).filter(|(step, _)| !is_oversubscribed(step)) {
         let key = (step.algorithm.clone(), step.wait.to_string(), family(&step.spread).to_owned());
         families.entry(key).or_default().insert(step.step.threads, ns);
     }
@@ -140,6 +141,8 @@ pub enum Half {
     Below(Bytes),
     /// Not with the largest.
     Above(Bytes),
+    /// Somewhere between these: a share below a half follows one above, so something else moved.
+    Between(Bytes, Bytes),
 }
 
 /// One for each set of threads and barrier that was measured between reads of at least two sizes.
@@ -174,7 +177,7 @@ pub fn granularities(record: &Record) -> Vec<Granularity> {
 
 /// Bytes of all threads between two barriers, and what they read a second with and without them.
 fn rates(step: &BarrierStep) -> Option<(Bytes, f64, f64)> {
-    let bytes = Bytes(step.work_bytes.0 * u64::from(step.step.threads));
+    let bytes = Bytes(step.work_bytes.0.saturating_mul(u64::from(step.step.threads)));
     let with = step.summary.median_ns?;
     let episodes = step.step.units_per_sample.max(1) as f64;
     let without: Vec<f64> = step.without_ns.iter().map(|ns| *ns as f64 / episodes).collect();
@@ -182,8 +185,15 @@ fn rates(step: &BarrierStep) -> Option<(Bytes, f64, f64)> {
     Some((bytes, rate(with)?, rate(stats::median(&without)?)?))
 }
 
-/// The first size from which on all shares are at least a half, moved to where the line to the size before crosses it.
+/// Where shares pass a half, by the line between the sizes below and above.
 fn half(shares: &[(Bytes, f64)]) -> Half {
+    let first_above = shares.iter().position(|(_, share)| *share >= 0.5);
+    let last_below = shares.iter().rposition(|(_, share)| *share < 0.5);
+    if let (Some(above), Some(below)) = (first_above, last_below)
+        && above < below
+    {
+        return Half::Between(shares[above].0, shares[below].0);
+    }
     let Some(below) = shares.iter().rposition(|(_, share)| *share < 0.5) else {
         return Half::Below(shares.first().map_or(Bytes(0), |(bytes, _)| *bytes));
     };
@@ -194,6 +204,9 @@ fn half(shares: &[(Bytes, f64)]) -> Half {
     let log = |bytes: Bytes| (bytes.0.max(1) as f64).ln();
     Half::At(Bytes((log(low) + part * (log(high) - log(low))).exp().round() as u64))
 }
+
+/// With fewer samples the outermost ones do not say how far the others reach.
+const SAMPLES_LEAST: usize = 7;
 
 /// Which barrier to take for one set of threads.
 #[derive(Clone, Debug, PartialEq)]
@@ -208,13 +221,15 @@ pub struct Choice {
     pub same: Vec<(String, String)>,
     /// The central counter's median over the best one's.
     pub central_over_best: Option<f64>,
+    /// Whether there are more threads than CPUs: then it is about who gives its CPU away.
+    pub oversubscribed: bool,
 }
 
-/// A choice for each set of at least two threads on CPUs of their own, for which at least two barriers were measured.
+/// A choice for each set of at least two threads for which at least two barriers were measured.
 pub fn choices(record: &Record) -> Vec<Choice> {
     type Set<'a> = (u32, &'a str);
     let mut sets: BTreeMap<Set<'_>, Vec<(&BarrierStep, f64)>> = BTreeMap::new();
-    for (step, ns) in idle(record) {
+    for (step, ns) in alone(record).filter(|(step, _)| step.step.samples_ns.len() >= SAMPLES_LEAST) {
         sets.entry((step.step.threads, step.spread.as_str())).or_default().push((step, ns));
     }
     let one = |((threads, spread), mut rows): (Set<'_>, Vec<(&BarrierStep, f64)>)| {
@@ -228,7 +243,9 @@ pub fn choices(record: &Record) -> Vec<Choice> {
         let overlaps = |step: &BarrierStep| range(step).is_some_and(|(low, _)| low <= high);
         let named = |step: &BarrierStep| (step.algorithm.clone(), step.wait.to_string());
         let same = rows[1..].iter().filter(|(step, _)| overlaps(step)).map(|(step, _)| named(step)).collect();
-        let central = rows.iter().find(|(step, _)| step.algorithm == "central");
+        // As llama.cpp waits there.
+        let central =
+            rows.iter().find(|(step, _)| step.algorithm == "central" && matches!(step.wait, Wait::Pause | Wait::Isb));
         let (algorithm, wait) = named(best);
         Some(Choice {
             threads,
@@ -236,6 +253,7 @@ pub fn choices(record: &Record) -> Vec<Choice> {
             best: (algorithm, wait, ns),
             same,
             central_over_best: central.map(|(_, central)| central / ns),
+            oversubscribed: is_oversubscribed(best),
         })
     };
     sets.into_iter().filter_map(one).collect()

@@ -88,7 +88,7 @@ impl References {
     fn add<'a>(&mut self, at_ns: u64, steps: impl Iterator<Item = &'a ReferenceStep>) {
         let mut taken = Taken { at_ns, ..Taken::default() };
         for ReferenceStep { step, what, counted_bytes, .. } in steps {
-            if step.caveats.iter().any(is_disturbed) {
+            if step.caveats.iter().any(Caveat::is_disturbance) {
                 self.disturbed += 1;
                 return;
             }
@@ -246,14 +246,6 @@ impl Taken {
     fn pair(&self) -> &[f64] {
         &self.pair
     }
-}
-
-/// Whether somebody else's work shows in the times: then they say nothing about levels of the machine.
-fn is_disturbed(caveat: &Caveat) -> bool {
-    matches!(
-        caveat,
-        Caveat::Throttled { .. } | Caveat::Stolen { .. } | Caveat::Preempted { .. } | Caveat::PinNotHonoured { .. }
-    )
 }
 
 /// Whether two references are apart, see [`APART`].

@@ -56,7 +56,7 @@ pub enum Finding {
     },
     /// One latency.
     None,
-    /// Caches may have served pages, or pages lie elsewhere than asked.
+    /// Caches may have served pages, pages lie elsewhere than asked, or somebody else ran there.
     Untold,
 }
 
@@ -96,7 +96,9 @@ impl Pages {
             }
             _ => (0, None),
         };
-        let tainted = |caveat: &Caveat| caveat.is_cached() || matches!(caveat, Caveat::PagesElsewhere { .. });
+        let tainted = |caveat: &Caveat| {
+            caveat.is_cached() || caveat.is_disturbance() || matches!(caveat, Caveat::PagesElsewhere { .. })
+        };
         let untold = measured.iter().any(|step| step.step.caveats.iter().any(tainted));
         let finding = if untold { Finding::Untold } else { find(&cpus, correlation, compared) };
         (!cpus.is_empty()).then_some(Pages { cpus, correlation, finding })
@@ -129,12 +131,14 @@ impl Pages {
                 }
             ),
             Finding::FarCpu { ratio } => format!(
-                "From each CPU all pages take about the same, but {ratio:.2} times as long from one CPU as from the other: either the \
-                 CPUs are of two nodes that are not reported and all pages lie on one of them, or one CPU is slower."
+                "From each CPU all pages take about the same, but {ratio:.2} times as long from one CPU as from the other. They were \
+                 watched one after the other, so the machine may have moved; if it stays so (`--only pages`), one CPU is slower, \
+                 or they are of two nodes that are not reported and all pages lie on one."
             ),
             Finding::None => "All pages take about the same: no hidden node is seen.".to_owned(),
             Finding::Untold => {
-                "Caches may have served some of these pages, or they lie elsewhere than asked: nothing is said about nodes."
+                "Caches may have served some of these pages, they lie elsewhere than asked, or somebody else ran on these CPUs: \
+                 nothing is said about nodes."
                     .to_owned()
             }
         }

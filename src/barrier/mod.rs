@@ -298,7 +298,10 @@ algorithms! {
         "mcs-tree",
         "each thread waits for four, tells its parent and wakes two",
         "Mellor-Crummey and Scott 1991, algorithm 11",
-        |n, _| Some(Transfers::signals(2 * (n - 1), 4 * levels(n, 4) + 2 * levels(n, 2))),
+        |n, _| {
+            let all = 2 * (n - 1);
+            Some(Transfers::signals(all, all.min(4 * levels(n, 4) + 2 * levels(n, 2))))
+        },
         Wait::POLLING
     }
     Tournament = Tournament {

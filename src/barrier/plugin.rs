@@ -6,6 +6,7 @@ use crate::machine::Library;
 use std::ffi::{CStr, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Create = unsafe extern "C" fn(c_uint) -> *mut c_void;
 type Wait = unsafe extern "C" fn(*mut c_void, c_uint);
@@ -30,6 +31,7 @@ pub struct PluginBarrier {
     barrier: NonNull<c_void>,
     wait: Wait,
     destroy: Destroy,
+    _inside: Inside,
 }
 
 impl Plugin {
@@ -55,8 +57,9 @@ impl Plugin {
     pub fn barrier(&self, threads: usize) -> Result<PluginBarrier> {
         let Functions { create, wait, destroy } = self.functions()?;
         // SAFETY: as the header says, it may be called with any number of threads. What it does is the user's choice.
+        let inside = Inside::enter(threads);
         let barrier = NonNull::new(unsafe { create(threads as c_uint) });
-        barrier.map(|barrier| PluginBarrier { barrier, wait, destroy }).ok_or_else(|| {
+        barrier.map(|barrier| PluginBarrier { barrier, wait, destroy, _inside: inside }).ok_or_else(|| {
             Error::refused(
                 format!("make a barrier of {} for {threads} threads", self.name),
                 "membar_barrier_create returned NULL",
@@ -91,6 +94,45 @@ impl Plugin {
             // SAFETY: as above.
             destroy: unsafe { std::mem::transmute::<*mut c_void, Destroy>(destroy) },
         })
+    }
+}
+
+/// While one of these lives, the plugin's code runs in this process, and `exit` is its doing: membar leaves by returning.
+#[derive(Debug)]
+struct Inside;
+
+/// How many there are.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+impl Inside {
+    /// For each of `threads` threads: those that end the process at the same time take one entry each.
+    fn enter(threads: usize) -> Inside {
+        for _ in 0..threads {
+            // SAFETY: the function stays, and needs nothing of what may be gone when it is called. Where the system has no
+            // room for it, a plugin's exit goes unnoticed.
+            unsafe { libc::atexit(refuse_exit) };
+        }
+        // Relaxed: read by the thread that ends the process, whoever it is.
+        INSIDE.fetch_add(1, Ordering::Relaxed);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Called when the process ends: a plugin that ends it must not look like success.
+extern "C" fn refuse_exit() {
+    const SAID: &str = "membar: could not go on measuring: the plugin ended the process; mend it, or leave it out\n";
+    if INSIDE.load(Ordering::Relaxed) > 0 {
+        // SAFETY: writes bytes that live as long as the program, and ends the process at once.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, SAID.as_ptr().cast(), SAID.len());
+            libc::_exit(1)
+        }
     }
 }
 

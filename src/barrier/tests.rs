@@ -204,6 +204,13 @@ fn transfers_are_those_that_the_files_state() {
     assert_eq!(of("dissemination", 9, 1), (72, 8));
     assert!((Algorithm::Standard.row().transfers)(8, 1).is_none());
     for algorithm in Algorithm::ALL {
+        for (threads, groups) in (1..70).flat_map(|threads| [(threads, 1), (threads, 3), (threads, 8)]) {
+            let found = (algorithm.row().transfers)(threads, groups);
+            let fits = found.is_none_or(|found| found.in_a_row <= found.all.max(4));
+            assert!(fits, "{} with {threads} threads in {groups} groups: {found:?}", algorithm.name());
+        }
+    }
+    for algorithm in Algorithm::ALL {
         assert!((algorithm.row().transfers)(1, 1).is_none_or(|alone| alone.in_a_row == 0), "{}", algorithm.name());
     }
 }

@@ -125,7 +125,7 @@ impl Topology {
     pub fn last_level_caches(&self, cpus: &CpuSet) -> Vec<&Cache> {
         let indices: std::collections::BTreeSet<u32> =
             cpus.iter().filter_map(|cpu| self.pu(cpu)?.last_level_cache).collect();
-        indices.into_iter().map(|index| &self.caches[index as usize]).collect()
+        indices.into_iter().filter_map(|index| self.caches.get(index as usize)).collect()
     }
 
     /// The data and unified caches of one CPU as the system reports them: level and capacity, ascending.

@@ -90,6 +90,26 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// What is missing where it cannot be formed.
+    fn lacks(self, given: bool, counted: bool) -> String {
+        let lacks = match self {
+            Spread::Given => return "no CPUs were named: add --cpus".to_owned(),
+            _ if given => return "CPUs were named, so the only spread is given: leave --cpus out".to_owned(),
+            Spread::Smt => "no core in scope has two hardware threads",
+            Spread::L3 => "no last-level cache has so many CPUs in scope",
+            Spread::Node => "no node has more than one last-level cache in scope, filled by these thread counts",
+            Spread::Socket => "no package has more than one node or cache in scope, filled by these thread counts",
+            Spread::ScatterL3 => "there is one last-level cache in scope, or none is reported",
+            Spread::ScatterNode => "there is one memory node with CPUs in scope, or none is reported",
+            Spread::ScatterSocket => "there is one package in scope, or none is reported",
+            Spread::All => "there is one package in scope, or these thread counts do not reach beyond it",
+        };
+        let counts = if counted { "; other --threads may do" } else { "" };
+        format!("{lacks}{counts}")
+    }
+}
+
 /// Which barriers will be measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
@@ -155,7 +175,13 @@ pub fn plan(machine: &Machine, scope: &Scope, options: &Options) -> Result<Plan>
 
     let mut steps = Vec::new();
     for (spread, cpus) in &sets {
-        let stream = read_between(machine, scope, cpus, options, &mut left_out);
+        let alone = cpus.len() < 2 || is_crowded(cpus);
+        let stream = if alone { None } else { read_between(machine, scope, cpus, options, &mut left_out) };
+        if alone && options.works.iter().flatten().any(|work| *work != Work::Nothing) {
+            let what = format!("--late and --after by {} on {}", Threads(cpus.len() as u32), cpus_of(cpus));
+            let reason = "several threads on CPUs of their own show what a barrier adds".to_owned();
+            left_out.push(LeftOut { what, reason });
+        }
         for algorithm in &subjects {
             let can = algorithm.waits();
             // Nobody can tell a barrier how to wait that does not tell how it does.
@@ -213,15 +239,21 @@ fn works(algorithm: &Subject, spread: Spread, cpus: &[CpuId], streams: bool, opt
     const EXCHANGED: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
     /// Less and more than an episode costs inside a socket, and what a far node may add.
     const NANOS: [u64; 3] = [100, 1_000, 10_000];
-    let distinct = cpus.iter().collect::<BTreeSet<_>>().len();
     let mut works = vec![Work::Nothing];
-    if distinct < cpus.len() || cpus.len() < 2 {
+    if is_crowded(cpus) || cpus.len() < 2 {
         return works;
     }
     let named = !options.algorithms.is_empty();
     let scattered = matches!(spread, Spread::ScatterL3 | Spread::ScatterNode | Spread::ScatterSocket);
     match &options.works {
-        Some(asked) => works.extend(asked.iter().filter(|work| **work != Work::Nothing)),
+        Some(asked) => {
+            for work in asked {
+                let work = work.whole_lines();
+                if !works.contains(&work) {
+                    works.push(work);
+                }
+            }
+        }
         None if algorithm.name() != "central" && !named => {}
         None if scattered && !named => {}
         None if options.preset == Preset::Quick => {
@@ -235,8 +267,17 @@ fn works(algorithm: &Subject, spread: Spread, cpus: &[CpuId], streams: bool, opt
         }
     }
     works.retain(|work| streams || !work.streams());
-    works.dedup();
     works
+}
+
+/// Whether there are more threads than CPUs.
+fn is_crowded(cpus: &[CpuId]) -> bool {
+    cpus.iter().collect::<BTreeSet<_>>().len() < cpus.len()
+}
+
+fn cpus_of(cpus: &[CpuId]) -> String {
+    let cpus: CpuSet = cpus.iter().copied().collect();
+    if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") }
 }
 
 /// What threads on these CPUs can read that no cache holds.
@@ -323,7 +364,7 @@ fn thread_sets(
     }
     for spread in &options.spreads {
         if !sets.iter().any(|(formed, _)| formed == spread) {
-            let reason = "this machine, or the CPUs in scope, cannot form it with these thread counts".to_owned();
+            let reason = spread.lacks(scope.given, options.threads.is_some());
             left_out.push(LeftOut { what: format!("spread {}", spread.name()), reason });
         }
     }
@@ -381,27 +422,32 @@ fn scattered(topology: &Topology, scope: &Scope, domain: fn(&crate::machine::Pu)
 }
 
 impl Plan {
-    /// What is read between episodes; time from the sample length, what starting threads costs and touching memory.
-    pub fn needs(&self) -> Needs {
+    /// Seconds that a step takes, guessed.
+    pub fn step_s(&self, step: &Step) -> f64 {
         /// Guess: start, pin and watch one thread.
         const START_S: f64 = 0.000_5;
-        let sampling = f64::from(self.samples + 1) * self.sample_least_ns as f64 * 1.5e-9;
         /// Seen with 4 to 16 threads on 2 CPUs: half a second of samples and as much before them.
         const OVERSUBSCRIBED_S: f64 = 1.0;
-        let one = |step: &Step| {
-            let oversubscribed = step.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
-            let sampling = if oversubscribed { OVERSUBSCRIBED_S } else { sampling };
-            let works = step.works.len().saturating_sub(1) as f64 * f64::from(2 * self.work_samples + 2);
-            let touched = step.stream.as_ref().map_or(0.0, |stream| stream.bytes.0 as f64);
-            let threads = step.cpus.len() as f64;
-            sampling
-                + works * self.sample_least_ns as f64 * 1.5e-9
-                + START_S * threads
-                + touched / stream::TOUCH / threads.min(64.0)
-        };
-        let estimated_s = self.steps.iter().map(one).sum();
-        let held = self.steps.iter().filter_map(|step| Some(step.stream.as_ref()?.bytes));
-        Needs { memory_bytes: held.max().unwrap_or_default(), estimated_s }
+        let sample_s = self.sample_least_ns as f64 * 1.5e-9;
+        let oversubscribed = step.caveats.iter().any(|caveat| matches!(caveat, Caveat::Oversubscribed { .. }));
+        let idle = if oversubscribed { OVERSUBSCRIBED_S } else { f64::from(self.samples + 1) * sample_s };
+        // Two to find the number of episodes.
+        let samples = f64::from(2 * self.work_samples.min(self.samples) + 2);
+        let works: f64 = step.works.iter().skip(1).map(|work| samples * sample_s.max(work.least_s())).sum();
+        let touched = step.stream.as_ref().map_or(0.0, |stream| stream.bytes.0 as f64);
+        let threads = step.cpus.len() as f64;
+        idle + works + START_S * threads + touched / stream::TOUCH / threads.min(64.0)
+    }
+
+    /// What is read and exchanged between episodes; time from the sample length, what starting threads costs and touching
+    /// memory.
+    pub fn needs(&self) -> Needs {
+        let held = self.steps.iter().map(|step| {
+            let exchanged = step.works.iter().map(|work| work.exchanged_bytes()).max().unwrap_or(0);
+            step.stream.as_ref().map_or(0, |stream| stream.bytes.0) + exchanged
+        });
+        let estimated_s = self.steps.iter().map(|step| self.step_s(step)).sum();
+        Needs { memory_bytes: Bytes(held.max().unwrap_or(0)), estimated_s }
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Granularity {
     spread: String,
     roof_bytes_per_s: f64,
     half_bytes: Option<u64>,
+    /// `at`, `below` the smallest size, `above` the largest, or `unclear`.
+    half: &'static str,
 }
 
 /// All that were measured between reads; `half_bytes` is null where half of the roof was not crossed.
@@ -50,9 +52,15 @@ pub fn granularity(record: &Record) -> Vec<Granularity> {
         threads: found.threads,
         spread: found.spread,
         roof_bytes_per_s: found.roof.0,
+        half: match found.half {
+            Half::At(_) => "at",
+            Half::Below(_) => "below",
+            Half::Above(_) => "above",
+            Half::Between(..) => "unclear",
+        },
         half_bytes: match found.half {
             Half::At(bytes) => Some(bytes.0),
-            Half::Below(_) | Half::Above(_) => None,
+            Half::Below(_) | Half::Above(_) | Half::Between(..) => None,
         },
     };
     barrier::granularities(record).into_iter().map(one).collect()
@@ -141,12 +149,18 @@ fn difference(ns: Option<f64>) -> String {
 /// Where it is said which barrier to take: in words, for each set of threads.
 fn choices(record: &Record, document: &mut Document) {
     for choice in barrier::choices(record) {
-        document.paragraph(sentence(&choice));
+        let best = |step: &&BarrierStep| {
+            let named =
+                (step.algorithm.as_str(), step.wait.to_string()) == (choice.best.0.as_str(), choice.best.1.clone());
+            step.is_idle() && named && step.step.threads == choice.threads && step.spread == choice.spread
+        };
+        let disturbed = super::disturbed(barrier::steps(record).filter(best).flat_map(|step| &step.step.caveats));
+        document.paragraph(format!("{}{disturbed}.", sentence(&choice)));
     }
 }
 
 fn sentence(choice: &Choice) -> String {
-    let Choice { threads, spread, best: (algorithm, wait, ns), same, central_over_best } = choice;
+    let Choice { threads, spread, best: (algorithm, wait, ns), same, central_over_best, .. } = choice;
     let like = match &same[..] {
         [] => String::new(),
         [(one, wait)] => format!("; {one} ({wait}) is not told apart from it"),
@@ -162,7 +176,8 @@ fn sentence(choice: &Choice) -> String {
         }
         _ => String::new(),
     };
-    format!("Take for {}, {spread}: {algorithm} ({wait}), {ns:.1} ns{like}{central}.", Threads(*threads))
+    let crowded = if choice.oversubscribed { " on fewer CPUs" } else { "" };
+    format!("Take for {}{crowded}, {spread}: {algorithm} ({wait}), {ns:.1} ns{like}{central}", Threads(*threads))
 }
 
 fn fits(record: &Record, document: &mut Document) {
@@ -203,7 +218,7 @@ fn traced(record: &Record, document: &mut Document) {
         let most = steps.iter().map(|(step, _)| step.step.threads).max();
         steps.retain(|(step, _)| Some(step.step.threads) == most);
     }
-    document.heading("Single barriers: ns, by stamps before and after each (to 3 %)");
+    document.heading("Single barriers: ns, by stamps before and after each (to 3 % and a step of the clock)");
     let mut table = Table::new([
         "algorithm",
         "wait",
@@ -231,7 +246,8 @@ fn traced(record: &Record, document: &mut Document) {
             traced.max_ns.to_string(),
             traced.release_ns.to_string(),
             traced.skew_ns.to_string(),
-            format!("{}{mark}", difference(Some(traced.overhead_ns))),
+            // Less than nothing is the batches' disturbance, not the stamps' price.
+            format!("{}{mark}", difference(Some(traced.overhead_ns).filter(|ns| *ns >= 0.0))),
             transfers(step, &record.header.topology),
         ]);
     }
@@ -296,9 +312,16 @@ fn granularities(record: &Record, document: &mut Document) {
             Half::At(bytes) => format!("below {bytes} between two barriers they lose more than half of it"),
             Half::Below(bytes) => format!("already {bytes} between two barriers give them more than half of it"),
             Half::Above(bytes) => format!("{bytes} between two barriers do not give them half of it"),
+            Half::Between(low, high) => format!(
+                "where they lose more than half of it cannot be told, between {low} and {high}: shares go up and down"
+            ),
         };
+        let same = |step: &&BarrierStep| {
+            step.work_bytes.0 > 0 && step.step.threads == found.threads && step.spread == found.spread
+        };
+        let disturbed = super::disturbed(barrier::steps(record).filter(same).flat_map(|step| &step.step.caveats));
         document.paragraph(format!(
-            "{who}, {} ({}): read up to {} without barriers; {half} (b½, bytes of all threads).",
+            "{who}, {} ({}): read up to {} without barriers; {half} (b½, bytes of all threads){disturbed}.",
             found.algorithm, found.wait, found.roof
         ));
     }

@@ -59,11 +59,21 @@ pub fn section(record: &Record, document: &mut Document) {
         }
         document.table(table);
         let curve: Vec<(f64, f64)> = points.iter().map(|(rate, ns, _)| (*rate, *ns)).collect();
-        document.paragraph(match knee(&curve) {
-            Some(rate) => {
-                format!("Knee: from {:.1} GB/s on a load takes more than {KNEE} times what it takes idle.", rate / 1e9)
-            }
-            None => format!("No knee: a load never takes more than {KNEE} times what it takes idle."),
+        let Some((_, idle, first)) = points.iter().find(|(_, _, step)| step.pace <= 0.0) else { continue };
+        let disturbed = super::disturbed(points.iter().flat_map(|(_, _, step)| &step.step.caveats));
+        document.paragraph(match knee(*idle, &curve) {
+            Some(rate) => format!(
+                "Knee: from {:.1} GB/s on a load takes more than {KNEE} times what it takes idle{disturbed}.",
+                rate / 1e9
+            ),
+            None => format!(
+                "No knee: with the most that was read a load takes at most {KNEE} times what it takes idle{disturbed}."
+            ),
         });
+        document.paragraph(format!(
+            "The chain has {} in pages as the system gives them, so a load may wait for translations as well: compare it with \
+             small pages above.",
+            first.chain_bytes
+        ));
     }
 }

@@ -284,7 +284,13 @@ fn verdict(record: &Record, attributions: &[Attribution], document: &mut Documen
 
 fn remarks(record: &Record, document: &mut Document) {
     let mut remarks = record.remarks.clone();
-    remarks.extend(stats::disagreements(&record.lines));
+    /// Enough to see what is wrong.
+    const DISAGREEMENTS: usize = 5;
+    let disagreements = stats::disagreements(&record.lines);
+    remarks.extend(disagreements.iter().take(DISAGREEMENTS).cloned());
+    if disagreements.len() > DISAGREEMENTS {
+        remarks.push(format!("and {} more steps like these", disagreements.len() - DISAGREEMENTS));
+    }
     if let Some(Line::End(end)) = record.lines.last() {
         if end.outcome != "complete" {
             remarks.push(format!("the run ended early: {}", end.outcome));

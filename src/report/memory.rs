@@ -172,6 +172,16 @@ fn footprints(record: &Record, document: &mut Document) {
             ));
         }
     }
+    for held in &held {
+        let near = |bytes: &u64| *held >= bytes / 2 && *held <= bytes.saturating_mul(2);
+        if !reported.is_empty() && !reported.iter().any(|(_, bytes)| near(&bytes.0)) {
+            document.paragraph(format!(
+                "Note: the level that ends at {} is no reported cache: where the host backs a guest with small pages, the reach of \
+                 the translation buffers looks like one, and so does the part of a cache that neighbours leave.",
+                Bytes(*held)
+            ));
+        }
+    }
     if first.page_bytes.0 < (1 << 20) {
         document.paragraph("Note: in small pages, so misses of translations blur the levels.");
     }

@@ -21,6 +21,14 @@ mod summary;
 pub mod topology;
 mod validate;
 
+use crate::caveat::Caveat;
+
+/// What is added to a sentence that rests on steps of which some were disturbed.
+fn disturbed<'a>(caveats: impl IntoIterator<Item = &'a Caveat>) -> &'static str {
+    let some = caveats.into_iter().any(Caveat::is_disturbance);
+    if some { " (somebody else ran during some of these steps, so take it as a hint)" } else { "" }
+}
+
 pub use clusters::paste;
 pub use csv::csv;
 pub use document::{Document, Table};

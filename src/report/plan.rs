@@ -125,7 +125,33 @@ pub fn document(suite: &Suite, machine: &Machine) -> Document {
             table.row(vec![threads.to_string(), spread.to_owned(), cpus, algorithms.join(", ")]);
         }
         document.table(table);
+        let worked = plan.steps.iter().max_by_key(|step| step.works.len()).filter(|step| step.works.len() > 1);
+        if let Some(step) = worked {
+            let works: Vec<String> = step.works[1..].iter().map(ToString::to_string).collect();
+            let mut of: Vec<&str> = Vec::new();
+            for step in plan.steps.iter().filter(|step| step.works.len() > 1) {
+                if !of.contains(&step.algorithm.name()) {
+                    of.push(step.algorithm.name());
+                }
+            }
+            document.paragraph(format!(
+                "{}: also after each of {}; {} samples with and without the barrier.",
+                of.join(", "),
+                works.join(", "),
+                plan.work_samples
+            ));
+        }
+        if let Some(most) = plan.steps.iter().map(|step| step.traced_episodes).max().filter(|most| *most > 0) {
+            document.paragraph(format!("Then up to {most} single episodes of each with several threads."));
+        }
         left_out(&plan.left_out, &mut document);
+    }
+    if let Some(plan) = &suite.dispatch {
+        let sets: BTreeSet<(usize, &str)> =
+            plan.steps.iter().map(|step| (step.cpus.len(), step.spread.name())).collect();
+        let sets: Vec<String> = sets.iter().map(|(threads, spread)| format!("{threads} ({spread})")).collect();
+        document.heading(format!("Fork and join: {} steps, {} jobs each", plan.steps.len(), plan.samples));
+        document.paragraph(format!("by {} threads", sets.join(", ")));
     }
     if let Some(plan) = &suite.stream {
         document.heading("Bandwidth");

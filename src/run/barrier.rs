@@ -7,7 +7,7 @@ use super::activation::Activations;
 use super::team::{self, Crew, Seat, StdThreads};
 use super::{Context, Outcome, calibrate, openmp, spans};
 use crate::barrier::{Barrier, WithBarrier};
-use crate::caveat::Caveat;
+use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel, Reader};
 use crate::machine::IsaSet;
@@ -17,7 +17,7 @@ use crate::plan::barrier::{Plan, Step as Planned, Work};
 use crate::record::{BarrierStep, Line, Step};
 use crate::stats;
 use crate::units::{Bytes, Nanos, Threads};
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
 use trace::Stamp;
 use work::{Between, Means, Ready};
@@ -28,6 +28,10 @@ const OVERSUBSCRIBED_NS: u64 = 500_000_000;
 /// What each thread saw is recorded of so many threads: hundreds of steps with hundreds of threads would fill a record, and all
 /// leave a barrier together.
 const EACH_THREAD: usize = 16;
+
+/// Stamps of two CPUs that are farther apart than this are no fault of the clock: the kernel uses a time-stamp counter only if
+/// CPUs agree on it to less. A guess on the large side.
+const CLOCKS_APART_NS: u64 = 1_000;
 
 /// Measures a barrier plan.
 ///
@@ -61,7 +65,15 @@ pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
                 context.leave_out(&what)?;
                 continue;
             }
-            Ok(lines) => lines.into_iter().map(|line| Outcome::Measured(Box::new(Line::Barrier(line)))).collect(),
+            Ok(lines) => {
+                let missing = if context.verify { &[] } else { &planned.works[lines.len().min(planned.works.len())..] };
+                let reason = context.stop_reason().unwrap_or("bounded in time");
+                let left =
+                    missing.iter().map(|work| LeftOut { what: format!("{what}, {work}"), reason: reason.into() });
+                let left: Vec<Outcome> = left.map(Outcome::LeftOut).collect();
+                let lines = lines.into_iter().map(|line| Outcome::Measured(Box::new(Line::Barrier(line))));
+                lines.chain(left).collect()
+            }
             Err(error) => vec![Outcome::Failed(error)],
         };
         for outcome in outcomes {
@@ -121,6 +133,8 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
         let traced = if context.verify || oversubscribed { 0 } else { planned.traced_episodes };
         let entered: Vec<AtomicU64> = planned.cpus.iter().map(|_| AtomicU64::new(0)).collect();
         let seen_early = AtomicU64::new(0);
+        // A check asks whether the barrier keeps its contract; with work between it would ask nothing else.
+        let works = if context.verify { &planned.works[..planned.works.len().min(1)] } else { &planned.works[..] };
         let reader = planned.works.iter().any(|work| work.streams()).then(|| reader(planned)).transpose()?;
         let longest = planned.works.iter().map(|work| match work {
             Work::Exchange(bytes) => work::lines(*bytes),
@@ -131,13 +145,16 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
         let outcome = team::run_by(crew, &planned.cpus, context.clock, |mut seat| -> Result<Thread> {
             let mut member = barrier.member(seat.index);
             let start = seat.now();
+            let clock = seat.clock;
             // Relaxed: the meeting orders it.
-            seen_early.fetch_add(verify(&seat, barrier, &mut member, &entered), Ordering::Relaxed);
-            seat.meet();
-            if seen_early.load(Ordering::Relaxed) > 0 {
+            let check = |seat: &Seat<'_>, member: &mut B::Member, first: u64| {
+                seen_early.fetch_add(verify(seat, barrier, member, &entered, first), Ordering::Relaxed);
+                seat.meet();
+                seen_early.load(Ordering::Relaxed) == 0
+            };
+            if !check(&seat, &mut member, 0) {
                 return Ok(Thread::default());
             }
-            let clock = seat.clock;
             let late = move |now: Nanos| stop.reason(now).is_some() || now.0 - start.0 >= bound.0;
 
             let own = planned.stream.as_ref().filter(|_| reader.is_some()).map(|stream| {
@@ -156,9 +173,13 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
                 stream: reader.zip(memory.as_ref().map(Buffer::lines)),
                 vectors: &vectors,
             };
-            let mut ready: Vec<Ready<'_>> = planned.works.iter().map(|work| Ready::new(*work, &means)).collect();
+            let mut ready: Vec<Ready<'_>> = works.iter().map(|work| Ready::new(*work, &means)).collect();
             let mut rounds: Vec<Round> = Vec::with_capacity(ready.len());
             for ready in &mut ready {
+                // What follows the first may last a second an episode: it does not begin when it is late.
+                if !seat.go_on(|| rounds.is_empty() || !late(clock.now())) {
+                    break;
+                }
                 let least = Nanos(plan.sample_least_ns);
                 let episodes = calibrate::units(&mut seat, least, late, |seat, episodes| {
                     let (start, finish) = ready.batch(seat, barrier, &mut member, episodes);
@@ -172,7 +193,7 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
                 if !seat.go_on(|| sample == 0 || !late(clock.now())) {
                     break;
                 }
-                for ((round, ready), work) in rounds.iter_mut().zip(&mut ready).zip(&planned.works) {
+                for ((round, ready), work) in rounds.iter_mut().zip(&mut ready).zip(works) {
                     if *work == Work::Nothing {
                         round.with.push(ready.batch(&seat, barrier, &mut member, round.episodes));
                     } else if sample < plan.work_samples {
@@ -185,17 +206,22 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
             let most = rounds.first().map_or(0, |round| round.episodes.saturating_mul(20));
             let traced = if seat.go_on(|| !late(clock.now())) { u64::from(traced).min(most) } else { 0 };
             let stamps = stamps(&seat, barrier, &mut member, traced);
+            // Once more: a barrier may be right at first.
+            check(&seat, &mut member, CHECKED);
             failure.map_or(Ok(Thread { rounds, stamps, caveat }), Err)
         })?;
 
         let results: Vec<Thread> = outcome.results.into_iter().collect::<Result<_>>()?;
         let early = seen_early.into_inner();
+        let untrusted = |reason: String| {
+            let advice = match planned.algorithm {
+                Subject::Row(_) => "its numbers were dropped; report this as a bug",
+                _ => "its numbers were dropped; mend it, or leave it out",
+            };
+            Error::refused(format!("trust the barrier {}", planned.algorithm.name()), reason, advice)
+        };
         if early > 0 {
-            return Err(Error::refused(
-                format!("trust the barrier {}", planned.algorithm.name()),
-                format!("threads left it {early} times before all had come"),
-                "its numbers were dropped; report this as a bug",
-            ));
+            return Err(untrusted(format!("threads left it {early} times before all had come")));
         }
         if context.verify {
             return Ok(Vec::new());
@@ -203,6 +229,11 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
         let stamps: Vec<&[Stamp]> = results.iter().map(|thread| &thread.stamps[..]).collect();
         let (trace, untraced) = match trace::trace(&stamps, context.clock_step) {
             Ok(trace) => (trace, None),
+            // Clocks of CPUs differ by less, or the kernel would not use them.
+            Err(by_ns) if by_ns > CLOCKS_APART_NS => {
+                let seen = format!("a thread was seen to leave it {} before the last one came", Nanos(by_ns));
+                return Err(untrusted(seen));
+            }
             Err(by_ns) => (None, Some(Caveat::ClocksDisagree { by_ns })),
         };
         let mut traces = [trace].into_iter();
@@ -267,7 +298,8 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
             }
             line
         };
-        Ok(planned.works.iter().enumerate().map(one).collect())
+        let measured = results.first().map_or(0, |thread| thread.rounds.len());
+        Ok(works.iter().enumerate().take(measured).map(one).collect())
     }
 }
 
@@ -329,12 +361,22 @@ fn stamps<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, epis
     stamps
 }
 
+/// Episodes of a check.
+const CHECKED: u64 = 20;
+
 /// A few episodes in which every thread says that it has entered and looks whether all others had: no number is written
-/// for a barrier that lets somebody through early. Returns how often that was seen.
-fn verify<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, entered: &[AtomicU64]) -> u64 {
-    const EPISODES: u64 = 20;
+/// for a barrier that lets somebody through early. One thread in turn comes late, by up to a third of a millisecond: who does
+/// not wait long enough for it is seen. Returns how often that was. `first` is how many episodes were checked before.
+fn verify<B: Barrier>(seat: &Seat<'_>, barrier: &B, member: &mut B::Member, entered: &[AtomicU64], first: u64) -> u64 {
+    const LATE_NS: [u64; 4] = [0, 1_000, 20_000, 300_000];
     let mut early = 0;
-    for episode in 1..=EPISODES {
+    for episode in first + 1..=first + CHECKED {
+        if (episode as usize / LATE_NS.len() + seat.index).is_multiple_of(entered.len()) {
+            let until = seat.now().0 + LATE_NS[episode as usize % LATE_NS.len()];
+            while seat.now().0 < until {
+                spin_loop();
+            }
+        }
         // Relaxed: the barrier under test has to order them.
         entered[seat.index].store(episode, Ordering::Relaxed);
         barrier.wait(member);

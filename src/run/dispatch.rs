@@ -21,7 +21,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 pub fn run(plan: &Plan, context: &mut Context<'_>) -> Result<()> {
     for planned in &plan.steps {
         let threads = Threads(planned.cpus.len() as u32);
-        let what = format!("a job for {threads}, {}, poll {}", planned.spread.name(), planned.poll);
+        let what = format!(
+            "a job for {threads}, {}, poll {}, after {} without one",
+            planned.spread.name(),
+            planned.poll,
+            Nanos(planned.idle_ns)
+        );
         if context.leave_out(&what)? {
             continue;
         }

@@ -53,7 +53,7 @@ type Answer = Result<Vec<BarrierStep>>;
 pub(super) fn measure(runtime: OpenMp, plan: &Plan, planned: &Planned, context: &Context<'_>) -> Answer {
     /// A step that has begun may end, as elsewhere; this is long enough for it. A guess.
     const AFTER_BUDGET: Nanos = Nanos(10_000_000_000);
-    /// Who takes that long, or twenty times the samples, hangs. A guess.
+    /// Who takes that long and twenty times what its step should hangs. A guess.
     const HANGS: Nanos = Nanos(60_000_000_000);
     let name = runtime.name();
     let failed = |reason: String| {
@@ -70,8 +70,11 @@ pub(super) fn measure(runtime: OpenMp, plan: &Plan, planned: &Planned, context: 
         budget_ns: context.stop.deadline.map(|deadline| deadline.0.saturating_sub(now.0)),
     };
     let request = serde_json::to_vec(&request).map_err(|reason| failed(reason.to_string()))?;
-    let hangs = now.0 + HANGS.0 + 20 * u64::from(plan.samples) * plan.sample_least_ns;
-    let late = context.stop.deadline.map(|deadline| now.0.max(deadline.0) + AFTER_BUDGET.0);
+    let hangs = now.0 + HANGS.0 + (20.0 * plan.step_s(planned) * 1e9) as u64;
+    // The work that has begun when the budget ends may be of the longest.
+    let longest_s = planned.works.iter().map(|work| work.least_s()).fold(0.0, f64::max);
+    let after = AFTER_BUDGET.0 + (8.0 * longest_s * 1e9) as u64;
+    let late = context.stop.deadline.map(|deadline| now.0.max(deadline.0) + after);
     let stop = Stop { deadline: Some(Nanos(late.unwrap_or(hangs).min(hangs))), ..context.stop };
 
     let mut running = process(runtime, planned.wait)

@@ -7,6 +7,7 @@ use super::team::StdThreads;
 use super::{Context, Stop};
 use crate::barrier::{Barrier, WithBarrier};
 use crate::error::Result;
+use crate::kernel::{Kernel, Operation};
 use crate::machine::{IsaSet, Machine, RunLock};
 use crate::plan::barrier::{Options, plan};
 use crate::plan::{Scope, Subject};
@@ -28,11 +29,13 @@ pub fn sweep<B: Barrier>(name: &str, make: impl Fn(usize) -> B) -> Result<Record
     let clock = Clock::start();
     let machine = Machine::this_system()?;
     let scope = Scope::new(&machine, None, None)?;
-    let options = Options { algorithms: vec![Subject::Given(name.to_owned())], ..Options::default() };
+    let isa = IsaSet::detect();
+    let reader = Kernel::best(Operation::Read, None, &isa).map(|kernel| kernel.row().name);
+    let options = Options { algorithms: vec![Subject::Given(name.to_owned())], reader, ..Options::default() };
     let plan = plan(&machine, &scope, &options)?;
     let lock = RunLock::take()?;
     let precision = clock.precision();
-    let header = header(&machine, &IsaSet::detect(), &precision, 1, Some(&lock));
+    let header = header(&machine, &isa, &precision, 1, Some(&lock));
     let signal = AtomicUsize::new(0);
     let context = Context {
         clock,

@@ -18,6 +18,11 @@ const ELSEWHERE: usize = 3;
 /// or a core, less is none. A guess.
 const SHOWS: f64 = 1.10;
 
+/// Pairs of each CPU that must have been measured, on average, before silence counts as agreement (fewer where there are less than
+/// four times as many CPUs). A guess; choices of pairs on
+/// large machines take 70 and more.
+const PARTNERS_LEAST: usize = 8;
+
 /// How measured and reported groups relate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
@@ -144,7 +149,9 @@ impl Comparison {
             let whole = |index: usize| !outer(&index) || !caches.cuts(&levels[index]);
             of_cache.is_some() || (all_one && (0..levels.len()).all(whole))
         });
-        let agrees = match (disagreements.is_empty(), clusters.unexplained.is_none() && certain) {
+        let cpus = clusters.order.len();
+        let enough = 2 * clusters.pairs() >= cpus * PARTNERS_LEAST.min(cpus / 4);
+        let agrees = match (disagreements.is_empty(), clusters.unexplained.is_none() && certain && enough) {
             (false, _) => Some(false),
             (true, true) => Some(true),
             (true, false) => None,

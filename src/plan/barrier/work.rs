@@ -1,5 +1,6 @@
 //! What threads do between two episodes.
 
+use crate::memory::Line;
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,6 +26,32 @@ impl Work {
     /// Memory beyond the vectors that are exchanged.
     pub fn streams(self) -> bool {
         matches!(self, Work::Stream(_))
+    }
+
+    /// The same in whole lines, which is what cores read and write.
+    pub fn whole_lines(self) -> Work {
+        let whole = |bytes: Bytes| Bytes(bytes.0.checked_next_multiple_of(Line::BYTES).unwrap_or(bytes.0));
+        match self {
+            Work::Stream(bytes) => Work::Stream(whole(bytes)),
+            Work::Exchange(bytes) => Work::Exchange(whole(bytes)),
+            other => other,
+        }
+    }
+
+    /// Memory that all its vectors take.
+    pub fn exchanged_bytes(self) -> u64 {
+        match self {
+            Work::Exchange(bytes) => 3 * bytes.0,
+            _ => 0,
+        }
+    }
+
+    /// Seconds that it lasts at least.
+    pub fn least_s(self) -> f64 {
+        match self {
+            Work::Late(time) | Work::Compute(time) => time.0 as f64 * 1e-9,
+            Work::Nothing | Work::Stream(_) | Work::Exchange(_) => 0.0,
+        }
     }
 }
 
@@ -76,11 +103,16 @@ impl FromStr for After {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        /// What an engine's buffer of activations would never reach.
-        const EXCHANGE_MOST: u64 = 1 << 30;
+        /// Hundreds of times the activations of a token.
+        const EXCHANGE_MOST: u64 = 16 << 20;
         let one = |token: &str| {
             let token = token.trim();
-            let wrong = || format!("'{token}' is no time up to {MOST}, no size and no exchange-SIZE");
+            let wrong = || {
+                format!(
+                    "'{token}' is no time up to {MOST}, no size and no exchange-SIZE up to {}",
+                    Bytes(EXCHANGE_MOST)
+                )
+            };
             if let Some(size) = token.strip_prefix("exchange-") {
                 let bytes: Bytes = size.parse()?;
                 return if (1..=EXCHANGE_MOST).contains(&bytes.0) { Ok(Work::Exchange(bytes)) } else { Err(wrong()) };

@@ -24,36 +24,40 @@ impl Between for Nothing {
     fn act(&mut self) {}
 }
 
-/// Turns of a chain of dependent multiplications, which no memory and no other core can slow.
-pub struct Compute(u64);
+/// Turns of a chain of dependent multiplications, which no memory and no other core can slow. Each time it goes on where it
+/// stopped: two chains of their own would overlap where nothing waits between them.
+pub struct Compute {
+    turns: u64,
+    value: u64,
+}
 
 impl Compute {
     /// As many turns as take `ns` here, by the least of a few trials.
     pub fn lasting(ns: u64, clock: Clock) -> Compute {
         const TURNS: u64 = 20_000;
+        let mut value = 1;
         let trial = |_| {
             let start = clock.now();
-            compute(TURNS);
+            value = compute(TURNS, value);
             clock.now().0 - start.0
         };
         let least = (0..5).map(trial).min().unwrap_or(1).max(1);
-        Compute(((ns as f64) * TURNS as f64 / least as f64).round() as u64)
+        Compute { turns: ((ns as f64) * TURNS as f64 / least as f64).round() as u64, value }
     }
 }
 
 #[inline(never)]
-fn compute(turns: u64) {
-    let mut value = black_box(1u64);
+fn compute(turns: u64, mut value: u64) -> u64 {
     for _ in 0..turns {
         value = (value ^ (value >> 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
-    black_box(value);
+    black_box(value)
 }
 
 impl Between for Compute {
     #[inline]
     fn act(&mut self) {
-        compute(self.0);
+        self.value = compute(self.turns, self.value);
     }
 }
 
@@ -213,7 +217,7 @@ mod tests {
             let means = Means { thread: (thread, 2), clock: Clock::start(), stream: None, vectors: &vectors };
             Ready::new(Work::Late(crate::units::Nanos(1000)), &means)
         };
-        assert!(matches!(ready(0), Ready::Compute(Compute(turns)) if turns > 0));
+        assert!(matches!(ready(0), Ready::Compute(Compute { turns, .. }) if turns > 0));
         assert!(matches!(ready(1), Ready::Nothing));
     }
 }
