@@ -56,8 +56,8 @@ impl Plugin {
     /// When the plugin makes none.
     pub fn barrier(&self, threads: usize) -> Result<PluginBarrier> {
         let Functions { create, wait, destroy } = self.functions()?;
-        // SAFETY: as the header says, it may be called with any number of threads. What it does is the user's choice.
         let inside = Inside::enter(threads);
+        // SAFETY: as the header says, it may be called with any number of threads. What it does is the user's choice.
         let barrier = NonNull::new(unsafe { create(threads as c_uint) });
         barrier.map(|barrier| PluginBarrier { barrier, wait, destroy, _inside: inside }).ok_or_else(|| {
             Error::refused(
