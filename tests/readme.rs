@@ -37,7 +37,7 @@ fn every_record_renders_to_the_text_beside_it() {
 fn the_example_in_the_readme_is_the_report() {
     let readme = read("README.md");
     let example = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    assert_eq!(example.trim_end(), read("reports/xeon-guest-2-cpus.txt").trim_end());
+    assert_eq!(example.trim_end(), read("reports/epyc-guest-2-cpus.txt").trim_end());
 }
 
 #[test]
