@@ -154,6 +154,11 @@ pub enum Caveat {
         /// Why.
         reason: String,
     },
+    /// The model's graph is not known, so its phases are one for each tensor.
+    GraphUnknown {
+        /// Its architecture.
+        architecture: String,
+    },
     /// hwloc and /sys disagree, or one of them lacks something.
     TopologyIncomplete {
         /// What.
@@ -250,6 +255,12 @@ impl fmt::Display for Caveat {
             }
             Caveat::CutShort { samples, planned, reason } => write!(f, "{samples} of {planned} samples: {reason}"),
             Caveat::NotLocked { reason } => write!(f, "other runs were not locked out: {reason}"),
+            Caveat::GraphUnknown { architecture } => {
+                write!(
+                    f,
+                    "no graph known for this model of architecture {architecture}: one phase for each tensor assumed"
+                )
+            }
             Caveat::TopologyIncomplete { detail } => write!(f, "topology incomplete: {detail}"),
         }
     }

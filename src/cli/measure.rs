@@ -83,7 +83,7 @@ impl Setting {
         Ok(Setting {
             format: Format::parse(&common.format)?,
             budget: common.time_budget.as_deref().map(time_budget).transpose()?,
-            peak: common.peak_gb_s.as_deref().map(peak).transpose()?,
+            peak: common.peak_gb_s.as_deref().map(|text| rate("--peak-gb-s", text)).transpose()?,
             labels: labels(common)?,
             clock: Clock::start(),
             isa: match &common.isa_max {
@@ -333,9 +333,10 @@ fn time_budget(text: &str) -> Result<Nanos> {
 }
 
 /// Bytes per second of `--peak-gb-s`.
-fn peak(text: &str) -> Result<f64> {
+/// Reads a rate in GB/s; returns bytes a second.
+pub(super) fn rate(name: &str, text: &str) -> Result<f64> {
     text.parse::<f64>().ok().filter(|gb| gb.is_finite() && (0.01..=1e6).contains(gb)).map(|gb| gb * 1e9).ok_or_else(
-        || Error::usage(format!("read --peak-gb-s {text}"), "it is no rate in GB/s", "write a number such as 614.4"),
+        || Error::usage(format!("read {name} {text}"), "it is no rate in GB/s", "write a number such as 614.4"),
     )
 }
 
@@ -408,6 +409,26 @@ fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
         output::document(&report::models(&listing), format, &listing)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The model that `--model` names: a file when it ends like one.
+fn model_choice(model: &str, quantization: Option<&str>) -> Result<plan::experts::ModelChoice> {
+    let choice = plan::experts::ModelChoice {
+        model: model.to_owned(),
+        quantization: quantization.map(str::to_owned),
+        file: None,
+    };
+    if !model.to_ascii_lowercase().ends_with(".gguf") {
+        return Ok(choice);
+    }
+    if let Some(quantization) = quantization {
+        return Err(Error::usage(
+            format!("replay the file {model} in {quantization}"),
+            "a file is in one quantization",
+            "leave out --quantization, or name a model of the catalogue (--list)",
+        ));
+    }
+    Ok(plan::experts::ModelChoice { file: Some(workload::gguf::open(Path::new(model))?), ..choice })
 }
 
 /// From flags to plans.
@@ -556,9 +577,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         let most = scope.cpus.len() as u32;
         let mut options = plan::experts::Options::new(scope.cpus.clone());
         options.models = match (&flags.model, &flags.quantization) {
-            (Some(model), quantization) => {
-                vec![plan::experts::ModelChoice { model: model.clone(), quantization: quantization.clone() }]
-            }
+            (Some(model), quantization) => vec![model_choice(model, quantization.as_deref())?],
             (None, Some(_)) => {
                 return Err(Error::usage(
                     "choose a quantization",

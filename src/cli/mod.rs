@@ -1,6 +1,7 @@
 //! The command line: flags to requests, talk to stderr, data to stdout, and the exit status.
 
 mod flags;
+mod inspect;
 mod measure;
 mod output;
 mod source;
@@ -35,6 +36,8 @@ enum Command {
     Experts(flags::ExpertsArgs),
     /// Compare with your own compiled STREAM, in turn
     Validate(flags::ValidateArgs),
+    /// Print what a token reads of a model file, and where its threads wait
+    Inspect(inspect::InspectArgs),
     /// Print what this machine looks like
     Topology(TopologyArgs),
     /// Print what a record holds
@@ -92,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Barrier(arguments) => measure::run(&arguments.request()),
         Command::Experts(arguments) => measure::run(&arguments.request()),
         Command::Validate(arguments) => validate::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Topology(arguments) => topology(&arguments),
         Command::Report(arguments) => report(&arguments),
         Command::OpenMpTeam => crate::run::openmp::serve(std::io::stdin()).and_then(|answer| output::print(&answer)),

@@ -11,6 +11,7 @@ use crate::memory::{Pages, Policy};
 use crate::units::{Bytes, CpuId, CpuSet, Nanos, NodeSet};
 use crate::workload::Arm;
 use crate::workload::decode::Token;
+use crate::workload::gguf::ModelFile;
 use crate::workload::{Engine, Model};
 use layout::Layout;
 use serde::{Serialize, Serializer};
@@ -60,13 +61,15 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// A model by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A model by name, or in a file.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelChoice {
-    /// As [`Model::find`] takes it.
+    /// As [`Model::find`] takes it; of a file, what to call it.
     pub model: String,
-    /// As [`Model::quantization`] takes it; none means MXFP4 where the model has it, else Q4_K_M.
+    /// As [`Model::quantization`] takes it; none means MXFP4 where the model has it, else Q4_K_M. A file has its own.
     pub quantization: Option<String>,
+    /// The file, instead of a model of the catalogue.
+    pub file: Option<ModelFile>,
 }
 
 impl Options {
@@ -283,7 +286,11 @@ fn chosen(models: &[ModelChoice]) -> Vec<ModelChoice> {
         return models.to_vec();
     }
     [("Qwen3-30B-A3B", "MXFP4"), ("Llama-2-7B", "Q4_K_M")]
-        .map(|(model, quantization)| ModelChoice { model: model.into(), quantization: Some(quantization.into()) })
+        .map(|(model, quantization)| ModelChoice {
+            model: model.into(),
+            quantization: Some(quantization.into()),
+            file: None,
+        })
         .to_vec()
 }
 
@@ -295,12 +302,17 @@ fn model_plan(
     cache_bytes: Bytes,
     cache_caveat: &Option<Caveat>,
 ) -> Result<ModelPlan> {
-    let model = Model::find(&choice.model)?;
-    let quantization = match &choice.quantization {
-        Some(name) => model.quantization(name)?,
-        None => model.quantization("MXFP4").or_else(|_| model.quantization("Q4_K_M"))?,
+    let token = match &choice.file {
+        Some(file) => file.token(options.engine)?,
+        None => {
+            let model = Model::find(&choice.model)?;
+            let quantization = match &choice.quantization {
+                Some(name) => model.quantization(name)?,
+                None => model.quantization("MXFP4").or_else(|_| model.quantization("Q4_K_M"))?,
+            };
+            Token::new(model, quantization, options.engine)?
+        }
     };
-    let token = Token::new(model, quantization, options.engine)?;
     let at_least = Bytes(cache_bytes.0 * CACHES_HELD);
     let limit = options.resident_limit.unwrap_or(match options.preset {
         Preset::Quick => Bytes(1 << 30),
@@ -310,7 +322,7 @@ fn model_plan(
     let usable = machine.usable_memory_on(memory_nodes);
     if let Some(usable) = usable.filter(|usable| *usable < least.resident_bytes) {
         return Err(Error::refused(
-            format!("hold the weights of {} {} in memory", model.name, quantization.name),
+            format!("hold the weights of {} {} in memory", token.model, token.quantization),
             format!(
                 "{limit} were asked for, {usable} are available, and the least that works is {}: one layer of each of {} \
                  kinds, the output head, and {CACHES_HELD} times the {cache_bytes} of last-level cache where the model \
@@ -326,6 +338,9 @@ fn model_plan(
     let mut caveats: Vec<Caveat> = cache_caveat.iter().cloned().collect();
     if usable.is_none() {
         caveats.push(Caveat::MemorySizeUnknown);
+    }
+    if let Some(file) = choice.file.as_ref().filter(|file| !file.has_graph()) {
+        caveats.push(Caveat::GraphUnknown { architecture: file.architecture.clone() });
     }
     if layout.reuse_bytes.0 < CACHES_READ * cache_bytes.0 {
         caveats.push(Caveat::CacheResident { reuse_bytes: layout.reuse_bytes, cache_bytes });

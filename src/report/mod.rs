@@ -9,6 +9,7 @@ mod detour;
 mod dispatch;
 mod document;
 mod drift;
+mod inspection;
 mod listing;
 mod loaded;
 mod measured;
@@ -32,6 +33,7 @@ fn disturbed<'a>(caveats: impl IntoIterator<Item = &'a Caveat>) -> &'static str 
 pub use clusters::paste;
 pub use csv::csv;
 pub use document::{Document, Table};
+pub use inspection::inspection;
 pub use listing::{barriers, kernels, models, protocols};
 pub use measured::document;
 pub use plan::{by_reason, document as plan_document};

@@ -7,9 +7,9 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Activations that the graph lists as under 1 KiB. A guess.
-const UNDER_A_KIB: u64 = 512;
+pub(super) const UNDER_A_KIB: u64 = 512;
 /// Bytes of an activation value: llama.cpp keeps them as 32-bit floats.
-const ACTIVATION_BYTES: u64 = 4;
+pub(super) const ACTIVATION_BYTES: u64 = 4;
 
 /// Everything that one token does, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 mod arm;
 mod catalogue;
 pub mod decode;
+pub mod gguf;
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -99,7 +99,8 @@ fn too_little_memory_is_refused_with_the_arithmetic() {
     assert!(error.contains("1 GiB were asked for") && error.contains("the least that works is"), "{error}");
     // One that does not fit does not keep the other from being measured.
     let machine = self::machine("synthetic:\"numa:1(memory=1100000000) l3:1(size=33554432) core:2 pu:1\"");
-    let models = ["DeepSeek-V3/R1", "Llama-2-7B"].map(|name| ModelChoice { model: name.into(), quantization: None });
+    let models =
+        ["DeepSeek-V3/R1", "Llama-2-7B"].map(|name| ModelChoice { model: name.into(), quantization: None, file: None });
     let plan = Plan::new(&machine, &Options { models: models.to_vec(), ..options(&machine) }).unwrap();
     assert_eq!((plan.models.len(), plan.left_out.len()), (1, 1));
 }
@@ -128,7 +129,7 @@ fn wrong_options_are_usage_errors() {
         Options { threads: Some(vec![0]), ..base.clone() },
         Options { wait: Some(Wait::Sleep), ..base.clone() },
         Options { engine: Engine::IkLlamaCpp, ..base.clone() },
-        Options { models: vec![ModelChoice { model: "x".into(), quantization: None }], ..base.clone() },
+        Options { models: vec![ModelChoice { model: "x".into(), quantization: None, file: None }], ..base.clone() },
         Options { cpus: vec![], ..base.clone() },
     ];
     for options in wrong {
