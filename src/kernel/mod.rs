@@ -6,6 +6,7 @@
 mod check;
 mod reference;
 mod witness;
+pub mod dot;
 
 pub use check::check;
 pub use reference::{expected_line, expected_sum};
