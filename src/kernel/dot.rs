@@ -252,6 +252,7 @@ macro_rules! with_features {
 
 /// Takes the sums of a number known when compiled through `step(weights, activation, sum)`, block by block in turn, so that
 /// a block need not wait for the one before; what is left of the last round goes to the first of them.
+#[cfg(target_arch = "x86_64")]
 macro_rules! in_turn {
     ($zero:expr, $sums:ident, $step:expr, $weights:expr, $activation:expr) => {{
         let mut sums = [$zero; $sums];
@@ -269,7 +270,9 @@ macro_rules! in_turn {
     }};
 }
 
-use {in_turn, rows, with_features};
+#[cfg(target_arch = "x86_64")]
+use in_turn;
+use {rows, with_features};
 
 /// The table of dot kernels. Columns: name, weights, flavour, ISA, extensions, bytes of a vector, module, the module that
 /// quantises, architecture.
@@ -293,10 +296,13 @@ macro_rules! table {
 }
 
 /// What every processor with AVX2 but one has (VIA Nano QuadCore), under bits of its own.
+#[cfg(target_arch = "x86_64")]
 const FLOATS: &[Extension] = &[Extension::Fma, Extension::F16c];
 /// The same and VNNI.
+#[cfg(target_arch = "x86_64")]
 const VNNI: &[Extension] = &[Extension::Fma, Extension::F16c, Extension::Avx512Vnni];
 /// The same and brain floats.
+#[cfg(target_arch = "x86_64")]
 const BRAIN: &[Extension] = &[Extension::Fma, Extension::F16c, Extension::Avx512Bf16];
 
 // By weights, then ISA and extensions, then flavour: of the rows of one type that can run, the last is the fastest. A best
@@ -356,7 +362,7 @@ impl Dot {
     /// portable rows run everywhere, so there always is one.
     pub fn find(weights: WeightType, flavour: Flavour, isa: &IsaSet) -> Option<Dot> {
         let wanted = |row: &&Row| row.weights == weights && (flavour == Best || row.flavour == Engine);
-        TABLE.iter().filter(wanted).filter_map(|row| Dot::new(row, isa).ok()).last()
+        TABLE.iter().rev().filter(wanted).find_map(|row| Dot::new(row, isa).ok())
     }
 
     /// What it is.

@@ -2,7 +2,7 @@
 //! too: llama.cpp changes only the instruction.
 
 use super::avx2::{
-    self, bf16_rest, f16_rest, half, load, load_half, offsets, q6_k_offsets, scales_and_minima, sum, sum_half,
+    self, bf16_rest, f16_rest, half, halves, load, load_half, offsets, q6_k_offsets, scales_and_minima, sum, sum_half,
     wide_scales,
 };
 use super::block::{FP4, Mxfp4, Plain, Q4K, Q6K, Q8_0, Q8K, Short};
@@ -56,9 +56,8 @@ fn spread_two(both: __m128) -> __m512 {
 /// Two 16-bit floats.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn halves(first: [u8; 2], second: [u8; 2]) -> __m128 {
-    let both = u32::from(u16::from_le_bytes(second)) << 16 | u32::from(u16::from_le_bytes(first));
-    _mm_cvtph_ps(_mm_cvtsi32_si128(both.cast_signed()))
+fn two_halves(first: [u8; 2], second: [u8; 2]) -> __m128 {
+    halves(u32::from(u16::from_le_bytes(second)) << 16 | u32::from(u16::from_le_bytes(first)))
 }
 
 /// The sum of several vectors.
@@ -101,7 +100,7 @@ fn products(weights: __m512i, offset: __m512i, activations: __m512i) -> __m512 {
 fn q8_0(weights: &[Q8_0], activation: &[Q8_0]) -> f32 {
     let top = _mm512_set1_epi8(i8::MIN);
     let blocks = |[w0, w1]: &[Q8_0; 2], [a0, a1]: &[Q8_0; 2], sum: __m512| {
-        let scales = spread_two(_mm_mul_ps(halves(w0.d, w1.d), halves(a0.d, a1.d)));
+        let scales = spread_two(_mm_mul_ps(two_halves(w0.d, w1.d), two_halves(a0.d, a1.d)));
         let weights = _mm512_xor_si512(load_two(&w0.quants, &w1.quants), top);
         _mm512_fmadd_ps(scales, products(weights, top, load_two(&a0.quants, &a1.quants)), sum)
     };
@@ -111,13 +110,24 @@ fn q8_0(weights: &[Q8_0], activation: &[Q8_0]) -> f32 {
     sum_all(sums) + q8_0_engine(last_weights, last_activation)
 }
 
+/// What makes the values of [`FP4`] unsigned.
+const LIFT: i8 = 12;
+/// Those values.
+const LIFTED: [i8; 16] = {
+    let (mut lifted, mut index) = (FP4, 0);
+    while index < lifted.len() {
+        lifted[index] += LIFT;
+        index += 1;
+    }
+    lifted
+};
+
 /// Two blocks a vector. Their values are made 12 too large, so that they are unsigned.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn mxfp4(weights: &[Mxfp4], activation: &[Q8_0]) -> f32 {
-    const LIFT: i8 = 12;
     const NIBBLE: i64 = 0x0004_0004_0004_0004;
-    let values = _mm512_broadcast_i32x4(load_half(&FP4.map(|value| (value + LIFT).cast_unsigned())));
+    let values = _mm512_broadcast_i32x4(load_half(&LIFTED));
     let (lift, nibble) = (_mm512_set1_epi8(LIFT), _mm512_set1_epi8(15));
     // By 16 bytes: the low nibbles of a block, its high ones, and those of the next.
     let shifts = _mm512_setr_epi64(0, 0, NIBBLE, NIBBLE, 0, 0, NIBBLE, NIBBLE);
@@ -127,7 +137,7 @@ fn mxfp4(weights: &[Mxfp4], activation: &[Q8_0]) -> f32 {
         let quants = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
         let weights = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srlv_epi16(quants, shifts), nibble));
         let exponents = _mm_setr_ps(from_exponent(w0.exponent), from_exponent(w1.exponent), 0.0, 0.0);
-        let scales = spread_two(_mm_mul_ps(exponents, halves(a0.d, a1.d)));
+        let scales = spread_two(_mm_mul_ps(exponents, two_halves(a0.d, a1.d)));
         _mm512_fmadd_ps(scales, products(weights, lift, load_two(&a0.quants, &a1.quants)), sum)
     };
     let (weights, last_weights) = weights.as_chunks::<2>();

@@ -11,6 +11,8 @@ pub(super) unsafe trait Plain {}
 
 // SAFETY: a byte.
 unsafe impl Plain for u8 {}
+// SAFETY: a byte.
+unsafe impl Plain for i8 {}
 // SAFETY: an array has no padding of its own.
 unsafe impl<P: Plain, const N: usize> Plain for [P; N] {}
 
