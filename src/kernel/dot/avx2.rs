@@ -5,18 +5,15 @@ use super::block::{FP4, Mxfp4, Plain, Q4K, Q6K, Q8_0, Q8K, Short, blocks_mut};
 use super::float::{from_brain, from_exponent};
 use super::{Quantise, in_turn, portable, rows};
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 rows! {
-    dot_q8_0_engine_avx2: Q8_0 x Q8_0, q8_0::<1>, "avx2,fma,f16c";
-    dot_q8_0_best_avx2: Q8_0 x Q8_0, q8_0::<4>, "avx2,fma,f16c";
+    dot_q8_0_engine_avx2: Q8_0 x Q8_0, q8_0, "avx2,fma,f16c";
     dot_q4_k_engine_avx2: Q4K x Q8K, q4_k, "avx2,fma,f16c";
     dot_q6_k_engine_avx2: Q6K x Q8K, q6_k, "avx2,fma,f16c";
     dot_mxfp4_engine_avx2: Mxfp4 x Q8_0, mxfp4::<2>, "avx2,fma,f16c";
-    dot_mxfp4_best_avx2: Mxfp4 x Q8_0, mxfp4::<4>, "avx2,fma,f16c";
     dot_f16_engine_avx2: Short x Short, f16::<4>, "avx2,fma,f16c";
-    dot_f16_best_avx2: Short x Short, f16::<8>, "avx2,fma,f16c";
     dot_bf16_engine_avx2: Short x Short, bf16::<4>, "avx2,fma,f16c";
-    dot_bf16_best_avx2: Short x Short, bf16::<8>, "avx2,fma,f16c";
 }
 
 /// Of each activation type, in the order of their declaration.
@@ -110,15 +107,13 @@ fn pairs(products: __m256i) -> __m256 {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn q8_0_block(w: &Q8_0, a: &Q8_0, sum: __m256) -> __m256 {
-    let scale = _mm256_set1_ps(half(w.d) * half(a.d));
-    _mm256_fmadd_ps(scale, pairs(signed_products(load(&w.quants), load(&a.quants))), sum)
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn q8_0<const SUMS: usize>(weights: &[Q8_0], activation: &[Q8_0]) -> f32 {
-    sum_all(in_turn!(_mm256_setzero_ps(), SUMS, q8_0_block, weights, activation))
+fn q8_0(weights: &[Q8_0], activation: &[Q8_0]) -> f32 {
+    let mut sums = _mm256_setzero_ps();
+    for (w, a) in weights.iter().zip(activation) {
+        let scale = _mm256_set1_ps(half(w.d) * half(a.d));
+        sums = _mm256_fmadd_ps(scale, pairs(signed_products(load(&w.quants), load(&a.quants))), sums);
+    }
+    sum(sums)
 }
 
 #[inline]
@@ -139,38 +134,52 @@ pub(super) fn mxfp4<const SUMS: usize>(weights: &[Mxfp4], activation: &[Q8_0]) -
 /// The scales and the minima of a block, 16 bits each, minima in the upper half.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn scales_and_minima(w: &Q4K) -> __m256i {
+fn scales_and_minima(w: &Q4K) -> __m256i {
     let (scales, minima) = w.scales_and_minima();
     let [s0, s1, m0, m1] = [scales[0], scales[1], minima[0], minima[1]].map(u32::cast_signed);
     _mm256_cvtepu8_epi16(_mm_set_epi32(m1, m0, s1, s0))
 }
 
-/// The minima times the activations' sums, in four parts that are to be added.
+/// The minima, 16 bits each, times the activations' sums, in four parts that are to be added.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn offsets(scales_and_minima: __m256i, a: &Q8K) -> __m128 {
+pub(super) fn offsets(minima: __m128i, a: &Q8K) -> __m128 {
     let sums = load(&a.sums);
     let sums = _mm_hadd_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-    _mm_cvtepi32_ps(_mm_madd_epi16(_mm256_extracti128_si256::<1>(scales_and_minima), sums))
+    _mm_cvtepi32_ps(_mm_madd_epi16(minima, sums))
 }
 
-/// 16-bit lane `index` of both halves everywhere.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn spread(lanes: __m256i, index: usize) -> __m256i {
-    let pair = 2 * index as i16;
-    _mm256_shuffle_epi8(lanes, _mm256_set1_epi16((pair + 1) << 8 | pair))
-}
+/// For each group of Q4_K the bytes of its 16-bit scale, over and over.
+static GROUPS: [[u8; 32]; 8] = {
+    let (mut places, mut index) = ([[0; 32]; 8], 0);
+    while index < 8 * 32 {
+        places[index / 32][index % 32] = (2 * (index / 32) + index % 2) as u8;
+        index += 1;
+    }
+    places
+};
+
+/// For each two groups of Q6_K the bytes of their scales, eight of the first and eight of the second.
+static PAIRS: [[u8; 16]; 8] = {
+    let (mut places, mut index) = ([[0; 16]; 8], 0);
+    while index < 8 * 16 {
+        places[index / 16][index % 16] = (2 * (index / 16) + index % 16 / 8) as u8;
+        index += 1;
+    }
+    places
+};
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn q4_k(weights: &[Q4K], activation: &[Q8K]) -> f32 {
+    // What the compiler knew, it would turn into several shuffles without a table, and the engine has one.
+    let groups = black_box(&GROUPS);
     let nibble = _mm256_set1_epi8(15);
     let (mut sums, mut off) = (_mm256_setzero_ps(), _mm_setzero_ps());
     for (w, a) in weights.iter().zip(activation) {
         let (d, dmin) = (a.scale() * half(w.d), a.scale() * half(w.dmin));
         let both = scales_and_minima(w);
-        off = _mm_fmadd_ps(_mm_set1_ps(dmin), offsets(both, a), off);
+        off = _mm_fmadd_ps(_mm_set1_ps(dmin), offsets(_mm256_extracti128_si256::<1>(both), a), off);
         let scales = _mm256_permute2x128_si256::<0>(both, both);
         let mut product = _mm256_setzero_si256();
         let activations = a.quants.as_chunks::<32>().0.as_chunks::<2>().0;
@@ -179,8 +188,8 @@ fn q4_k(weights: &[Q4K], activation: &[Q8K]) -> f32 {
             let low = _mm256_maddubs_epi16(_mm256_and_si256(quants, nibble), load(first));
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(quants), nibble);
             let high = _mm256_maddubs_epi16(high, load(second));
-            let low = _mm256_madd_epi16(spread(scales, 2 * pair), low);
-            let high = _mm256_madd_epi16(spread(scales, 2 * pair + 1), high);
+            let low = _mm256_madd_epi16(_mm256_shuffle_epi8(scales, load(&groups[2 * pair])), low);
+            let high = _mm256_madd_epi16(_mm256_shuffle_epi8(scales, load(&groups[2 * pair + 1])), high);
             product = _mm256_add_epi32(product, _mm256_add_epi32(low, high));
         }
         sums = _mm256_fmadd_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(product), sums);
@@ -205,6 +214,8 @@ pub(super) fn q6_k_offsets(wide_scales: __m256i, a: &Q8K) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn q6_k(weights: &[Q6K], activation: &[Q8K]) -> f32 {
+    // Hidden as in `q4_k`.
+    let pairs = black_box(&PAIRS);
     let nibble = _mm256_set1_epi8(15);
     let mut sums = _mm256_setzero_ps();
     for (w, a) in weights.iter().zip(activation) {
@@ -225,9 +236,7 @@ fn q6_k(weights: &[Q6K], activation: &[Q8K]) -> f32 {
             ];
             for (quarter, ((low, high), activations)) in quants.into_iter().zip(activations).enumerate() {
                 let products = _mm256_maddubs_epi16(_mm256_or_si256(low, high), load(activations));
-                // Eight times the scale of the first 16 weights and eight times that of the other 16.
-                let first = (8 * part + 2 * quarter) as i64 * 0x0101_0101_0101_0101;
-                let places = _mm_set_epi64x(first + 0x0101_0101_0101_0101, first);
+                let places = load_half(&pairs[4 * part + quarter]);
                 let scale = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scales, places));
                 product = _mm256_add_epi32(product, _mm256_madd_epi16(scale, products));
             }

@@ -2,8 +2,7 @@
 //! too: llama.cpp changes only the instruction.
 
 use super::avx2::{
-    self, bf16_rest, f16_rest, half, halves, load, load_half, offsets, q6_k_offsets, scales_and_minima, sum, sum_half,
-    wide_scales,
+    self, bf16_rest, f16_rest, half, halves, load, load_half, offsets, q6_k_offsets, sum, sum_half, wide_scales,
 };
 use super::block::{FP4, Mxfp4, Plain, Q4K, Q6K, Q8_0, Q8K, Short};
 use super::float::from_exponent;
@@ -17,9 +16,7 @@ rows! {
     dot_q6_k_best_avx512_vnni: Q6K x Q8K, q6_k, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c";
     dot_mxfp4_best_avx512_vnni: Mxfp4 x Q8_0, mxfp4, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c";
     dot_f16_engine_avx512: Short x Short, f16::<4>, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c";
-    dot_f16_best_avx512: Short x Short, f16::<8>, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c";
     dot_bf16_engine_avx512: Short x Short, bf16::<2>, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c";
-    dot_bf16_best_avx512: Short x Short, bf16::<8>, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c";
     dot_bf16_engine_avx512_bf16: Short x Short, bf16_pairs::<2>,
         "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c";
     dot_bf16_best_avx512_bf16: Short x Short, bf16_pairs::<8>,
@@ -163,9 +160,10 @@ fn q4_k(weights: &[Q4K], activation: &[Q8K]) -> f32 {
     let (mut sums, mut off) = (_mm512_setzero_ps(), _mm_setzero_ps());
     for (w, a) in weights.iter().zip(activation) {
         let (d, dmin) = (a.scale() * half(w.d), a.scale() * half(w.dmin));
-        let both = scales_and_minima(w);
-        off = _mm_fmadd_ps(_mm_set1_ps(dmin), offsets(both, a), off);
-        let scales = _mm512_castsi256_si512(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(both)));
+        let (scales, minima) = w.scales_and_minima();
+        let wide = |[first, second]: [u32; 2]| _mm_cvtsi64_si128(i64::from(second) << 32 | i64::from(first));
+        off = _mm_fmadd_ps(_mm_set1_ps(dmin), offsets(_mm_cvtepu8_epi16(wide(minima)), a), off);
+        let scales = _mm512_castsi256_si512(_mm256_cvtepu8_epi32(wide(scales)));
         let mut product = zero;
         let activations = a.quants.as_chunks::<64>().0.as_chunks::<2>().0;
         for (part, (quants, [first, second])) in w.quants.as_chunks::<64>().0.iter().zip(activations).enumerate() {

@@ -46,12 +46,22 @@ pub(super) fn to_brain(value: f32) -> [u8; 2] {
 }
 
 /// Half of the power of two that an E8M0 exponent stands for: 2^(e - 128). The half belongs to the doubled values of
-/// [`super::block::FP4`]. 255, the format's NaN, comes out as 2^127, as in ggml.
+/// [`super::block::FP4`]. 255, the format's NaN, comes out as 2^127, as in ggml; from a table, as there.
 #[inline]
 pub(super) fn from_exponent(exponent: u8) -> f32 {
-    let exponent = u32::from(exponent);
-    f32::from_bits(if exponent < 2 { 1 << (21 + exponent) } else { (exponent - 1) << 23 })
+    EXPONENTS[usize::from(exponent)]
 }
+
+/// All of them; the first two are subnormal.
+static EXPONENTS: [f32; 256] = {
+    let (mut floats, mut exponent) = ([0.0; 256], 0);
+    while exponent < 256 {
+        floats[exponent] =
+            f32::from_bits(if exponent < 2 { 1 << (21 + exponent) } else { (exponent as u32 - 1) << 23 });
+        exponent += 1;
+    }
+    floats
+};
 
 #[cfg(test)]
 mod tests {
