@@ -1,10 +1,11 @@
 //! What the machinery itself costs: an empty kernel call, a clock read, a plan for a large machine, moving from one pair of
-//! CPUs to the next.
+//! CPUs to the next; and how fast the dot kernels compute where memory does not hold them up.
 
 // Test code may unwrap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use membar::kernel::dot::Dot;
 use membar::kernel::{Kernel, Operands, Operation};
 use membar::machine::{IsaSet, Machine};
 use membar::plan::latency::{Home, Pair, Planned, Protocol};
@@ -88,9 +89,38 @@ fn latency(criterion: &mut Criterion) {
     }
 }
 
+/// Every dot kernel that can run here, on 8 rows of 4096 weights: at most 64 KiB, so from the second-level cache. Bytes are those
+/// of the weights. The quantisation of a row's activations stands beside it, in bytes of 32-bit floats.
+fn dots(criterion: &mut Criterion) {
+    const WEIGHTS: usize = 4096;
+    const ROWS: usize = 8;
+    let isa = IsaSet::detect();
+    let mut group = criterion.benchmark_group("dot");
+    for dot in Dot::table().iter().filter_map(|row| Dot::new(row, &isa).ok()) {
+        let kind = dot.row().weights;
+        let mut weights = vec![0; ROWS * kind.row_bytes(WEIGHTS).expect("whole blocks")];
+        kind.fill(&mut weights, 0, 1);
+        let values: Vec<f32> = (0..WEIGHTS).map(|index| (index % 17) as f32 - 8.0).collect();
+        let mut activation = vec![0; kind.activation().vector_bytes(WEIGHTS).expect("whole blocks")];
+        dot.quantise(&values, &mut activation).expect("the lengths fit");
+        let mut sums = [0.0; ROWS];
+        group.throughput(Throughput::Bytes(weights.len() as u64));
+        group.bench_function(dot.row().name, |bencher| {
+            bencher.iter(|| {
+                dot.rows(black_box(&weights), black_box(&activation), &mut sums).expect("the lengths fit");
+                sums
+            });
+        });
+        group.throughput(Throughput::Bytes(size_of_val(&*values) as u64));
+        group.bench_function(format!("{}/quantise", dot.row().name), |bencher| {
+            bencher.iter(|| dot.quantise(black_box(&values), black_box(&mut activation)));
+        });
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = kernels, clock, plans, latency
+    targets = kernels, clock, plans, dots, latency
 }
 criterion_main!(benches);

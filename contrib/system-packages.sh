@@ -21,7 +21,7 @@ check_all() {
 }
 
 if ! command -v cargo >/dev/null 2>&1; then
-    echo "membar needs Rust 1.88 or later with cargo: see https://rustup.rs" >&2
+    echo "membar needs Rust 1.89 or later with cargo: see https://rustup.rs" >&2
     exit 1
 fi
 check_all

@@ -40,6 +40,18 @@ impl Line {
         }
         words
     }
+
+    /// The bytes of these lines, in order.
+    pub fn bytes(lines: &[Line]) -> &[u8] {
+        // SAFETY: a line is 64 bytes without padding, each of them initialised, and any address will do for a byte.
+        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+    }
+
+    /// The bytes of these lines, in order, for writing.
+    pub fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
+        // SAFETY: as in `bytes`; every pattern is a valid line, and the lines are borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
+    }
 }
 
 /// The page size to ask for.
@@ -484,6 +496,9 @@ mod tests {
         assert_eq!(Line::BYTES, 64);
         let words = [1, 2, 3, u64::MAX, 5, 6, 7, 8];
         assert_eq!(Line::from_words(words).words(), words);
+        let mut lines = [Line([1; 64]), Line([2; 64])];
+        Line::bytes_mut(&mut lines)[63] = 9;
+        assert_eq!((Line::bytes(&lines).len(), &Line::bytes(&lines)[62..66]), (128, &[1, 9, 2, 2][..]));
     }
 
     #[test]

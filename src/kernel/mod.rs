@@ -1,4 +1,5 @@
-//! Streaming kernels: one table row and one assembly file each, and the one safe door to them.
+//! Streaming kernels: one table row and one assembly file each, and the one safe door to them. [`dot`] holds those that
+//! multiply.
 //!
 //! A row cannot be run. [`Kernel::new`] turns it into something that can, and only when the processor and the
 //! operating system support it; [`Kernel::run`] holds the only call into assembly.
@@ -6,6 +7,8 @@
 mod check;
 mod reference;
 mod witness;
+
+pub mod dot;
 
 pub use check::check;
 pub use reference::{expected_line, expected_sum};

@@ -42,36 +42,87 @@ impl Isa {
     }
 }
 
-/// The levels that may be used in this process. Only [`IsaSet::detect`] makes one, so a member proves that the
-/// processor and the operating system support it.
+/// Instructions that no level includes: a kernel that needs one says so besides its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Extension {
+    /// Fused multiply-add of 32-bit floats.
+    Fma,
+    /// Conversion between 16-bit and 32-bit floats.
+    F16c,
+    /// Products of 8-bit integers, added by fours.
+    Avx512Vnni,
+    /// Products of 16-bit brain floats, added by twos.
+    Avx512Bf16,
+}
+
+impl Extension {
+    /// All of them.
+    pub const ALL: [Extension; 4] = [Extension::Fma, Extension::F16c, Extension::Avx512Vnni, Extension::Avx512Bf16];
+
+    /// The name in lists, as Linux writes it in /proc/cpuinfo.
+    pub fn name(self) -> &'static str {
+        match self {
+            Extension::Fma => "fma",
+            Extension::F16c => "f16c",
+            Extension::Avx512Vnni => "avx512_vnni",
+            Extension::Avx512Bf16 => "avx512_bf16",
+        }
+    }
+
+    /// The lowest level that a kernel with these instructions is written for: a cap below it drops them.
+    pub fn level(self) -> Isa {
+        match self {
+            Extension::Fma | Extension::F16c => Isa::Avx2,
+            Extension::Avx512Vnni | Extension::Avx512Bf16 => Isa::Avx512,
+        }
+    }
+}
+
+/// The levels and extensions that may be used in this process. Only [`IsaSet::detect`] makes one, so a member proves that
+/// the processor and the operating system support it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IsaSet(Vec<Isa>);
+pub struct IsaSet {
+    levels: Vec<Isa>,
+    extensions: Vec<Extension>,
+}
 
 impl IsaSet {
     /// Asks the processor (CPUID) and the operating system (XCR0).
     pub fn detect() -> IsaSet {
         #[cfg(target_arch = "x86_64")]
-        let mut levels = x86_64::usable(&raw_cpuid::CpuId::new(), x86_64::enabled_state());
+        let cpuid = raw_cpuid::CpuId::new();
+        #[cfg(target_arch = "x86_64")]
+        let mut levels = x86_64::usable(&cpuid, x86_64::enabled_state());
+        #[cfg(target_arch = "x86_64")]
+        let extensions = x86_64::extensions(&cpuid, &levels);
         #[cfg(not(target_arch = "x86_64"))]
-        let mut levels = vec![Isa::Rust];
+        let (mut levels, extensions) = (vec![Isa::Rust], Vec::new());
         // It chooses among what there is, so it needs nothing.
         levels.push(Isa::Libc);
-        IsaSet(levels)
+        IsaSet { levels, extensions }
     }
 
     /// The same without the levels above `max`: `--isa-max`.
     pub fn capped(&self, max: Isa) -> IsaSet {
-        IsaSet(self.0.iter().copied().filter(|isa| *isa <= max).collect())
+        IsaSet {
+            levels: self.levels.iter().copied().filter(|isa| *isa <= max).collect(),
+            extensions: self.extensions.iter().copied().filter(|extension| extension.level() <= max).collect(),
+        }
     }
 
     /// Whether `isa` may be used.
     pub fn contains(&self, isa: Isa) -> bool {
-        self.0.contains(&isa)
+        self.levels.contains(&isa)
+    }
+
+    /// Whether `extension` may be used.
+    pub fn has(&self, extension: Extension) -> bool {
+        self.extensions.contains(&extension)
     }
 
     /// The usable instruction-set levels, lowest first: all members but the C library.
     pub fn instruction_sets(&self) -> impl Iterator<Item = Isa> + '_ {
-        self.0.iter().copied().filter(|isa| isa.is_instruction_set())
+        self.levels.iter().copied().filter(|isa| isa.is_instruction_set())
     }
 }
 
@@ -132,7 +183,7 @@ impl Cpu {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{Cpu, Isa, IsaSet, MonitorWait};
+    use super::{Cpu, Extension, Isa, IsaSet, MonitorWait};
     use raw_cpuid::{CpuId, CpuIdReader, Hypervisor};
 
     /// Bits of XCR0 (Intel SDM volume 1, 13.3): the register state that the operating system saves at a switch.
@@ -171,6 +222,21 @@ mod x86_64 {
             }
         }
         levels
+    }
+
+    /// The extensions that these CPUID leaves show; their registers are those of their level, so they count only where that
+    /// is among `levels`.
+    pub(super) fn extensions<R: CpuIdReader>(cpuid: &CpuId<R>, levels: &[Isa]) -> Vec<Extension> {
+        let features = cpuid.get_feature_info();
+        let more = cpuid.get_extended_feature_info();
+        let shown = |extension: &Extension| match extension {
+            Extension::Fma => features.as_ref().is_some_and(|features| features.has_fma()),
+            Extension::F16c => features.as_ref().is_some_and(|features| features.has_f16c()),
+            Extension::Avx512Vnni => more.as_ref().is_some_and(|more| more.has_avx512vnni()),
+            Extension::Avx512Bf16 => more.as_ref().is_some_and(|more| more.has_avx512_bf16()),
+        };
+        let usable = |extension: &Extension| levels.contains(&extension.level()) && shown(extension);
+        Extension::ALL.into_iter().filter(usable).collect()
     }
 
     /// WAITPKG is bit 5 of leaf 7's ECX, MONITORX bit 29 of leaf 8000_0001h's.
@@ -259,6 +325,31 @@ mod x86_64 {
         }
 
         #[test]
+        fn an_extension_needs_its_bit_and_its_level() {
+            use Extension::{Avx512Bf16, Avx512Vnni, F16c, Fma};
+            // Leaf 1 ECX: FMA and F16C; leaf 7 ECX: VNNI; leaf 7, 1 EAX: BF16.
+            let found = |leaf1_ecx: u32, leaf7_ecx: u32, leaf71_eax: u32, levels: &[Isa]| {
+                let cpuid = CpuId::with_cpuid_fn(move |leaf: u32, subleaf: u32| {
+                    let (eax, ebx, ecx, edx) = match (leaf, subleaf) {
+                        (0, _) => (7, 0x756e_6547, 0x6c65_746e, 0x4965_6e69),
+                        (1, _) => (0x806f8, 0, leaf1_ecx, 0),
+                        (7, 0) => (1, 0, leaf7_ecx, 0),
+                        (7, 1) => (leaf71_eax, 0, 0, 0),
+                        _ => (0, 0, 0, 0),
+                    };
+                    CpuIdResult { eax, ebx, ecx, edx }
+                });
+                extensions(&cpuid, levels)
+            };
+            let all = &Isa::ALL[..4];
+            assert_eq!(found(1 << 12 | 1 << 29, 1 << 11, 1 << 5, all), Extension::ALL);
+            assert_eq!(found(1 << 12 | 1 << 29, 1 << 11, 1 << 5, &Isa::ALL[..3]), [Fma, F16c], "no ZMM state");
+            assert_eq!(found(1 << 12 | 1 << 29, 1 << 11, 1 << 5, &Isa::ALL[..2]), []);
+            assert_eq!(found(1 << 29, 0, 1 << 5, all), [F16c, Avx512Bf16]);
+            assert_eq!(found(1 << 12, 1 << 11, 0, all), [Fma, Avx512Vnni]);
+        }
+
+        #[test]
         fn each_vendor_has_its_own_instructions_to_wait_for_a_write() {
             // GenuineIntel and AuthenticAMD in EBX, ECX, EDX.
             const INTEL: (u32, u32, u32) = (0x756e_6547, 0x6c65_746e, 0x4965_6e69);
@@ -286,6 +377,13 @@ mod x86_64 {
             let isa = IsaSet::detect();
             assert_eq!(isa.contains(Isa::Avx2), std::is_x86_feature_detected!("avx2"));
             assert_eq!(isa.contains(Isa::Avx512), std::is_x86_feature_detected!("avx512vl"));
+            assert_eq!(isa.has(Extension::Fma), std::is_x86_feature_detected!("fma"));
+            assert_eq!(isa.has(Extension::F16c), std::is_x86_feature_detected!("f16c"));
+            assert_eq!(isa.has(Extension::Avx512Vnni), std::is_x86_feature_detected!("avx512vnni"));
+            assert_eq!(isa.has(Extension::Avx512Bf16), std::is_x86_feature_detected!("avx512bf16"));
+            let capped = isa.capped(Isa::Avx2);
+            assert!(!capped.has(Extension::Avx512Vnni) && capped.has(Extension::Fma) == isa.has(Extension::Fma));
+            assert!(!isa.capped(Isa::Sse2).has(Extension::Fma));
         }
 
         #[test]

@@ -13,7 +13,7 @@ mod sysfs;
 mod topology;
 
 pub use counters::{Counters, ThreadCounters};
-pub use cpu::{Cpu, Isa, IsaSet, MonitorWait};
+pub use cpu::{Cpu, Extension, Isa, IsaSet, MonitorWait};
 pub use environment::{Dimms, Environment};
 pub use library::Library;
 pub use lock::RunLock;

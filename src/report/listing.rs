@@ -3,6 +3,7 @@
 use super::{Document, Table};
 use crate::barrier::Wait;
 use crate::kernel::Kernel;
+use crate::kernel::dot::Dot;
 use crate::machine::{IsaSet, OpenMp};
 use crate::plan::Subject;
 use crate::plan::latency::Protocol;
@@ -10,7 +11,7 @@ use crate::units::Bytes;
 use crate::workload::{self, Engine};
 use std::collections::BTreeMap;
 
-/// The kernel table.
+/// The table of streaming kernels, and that of dot kernels.
 pub fn kernels(isa: &IsaSet) -> Document {
     let mut document = Document::default();
     document.heading("Kernels");
@@ -30,11 +31,31 @@ pub fn kernels(isa: &IsaSet) -> Document {
             bytes(row.vector_bytes),
             bytes(row.step_bytes),
             row.fence.unwrap_or("none").to_owned(),
-            Kernel::new(row, isa).map_or_else(|reason| format!("not run: {reason}"), |_| "usable".to_owned()),
+            here(Kernel::new(row, isa)),
+        ]);
+    }
+    document.table(table);
+    document.heading("Dot kernels: rows of quantised weights times an activation vector");
+    let mut table = Table::new(["name", "weights", "activations", "flavour", "needs", "bytes a vector", "here"]);
+    for row in Dot::table() {
+        let extensions = row.extensions.iter().map(|extension| extension.name());
+        table.row(vec![
+            row.name.to_owned(),
+            row.weights.name().to_owned(),
+            row.weights.activation().name().to_owned(),
+            row.flavour.name().to_owned(),
+            std::iter::once(row.isa.name()).chain(extensions).collect::<Vec<_>>().join(" "),
+            bytes(row.vector_bytes),
+            here(Dot::new(row, isa)),
         ]);
     }
     document.table(table);
     document
+}
+
+/// Whether a kernel can be run, or why not.
+fn here<K>(kernel: Result<K, String>) -> String {
+    kernel.map_or_else(|reason| format!("not run: {reason}"), |_| "usable".to_owned())
 }
 
 /// The barrier table, the OpenMP runtimes, of which `installed` holds those that this system has, and how threads can wait.

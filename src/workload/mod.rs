@@ -10,6 +10,7 @@ pub mod decode;
 pub mod gguf;
 
 use crate::error::{Error, Result};
+use crate::kernel::dot::WeightType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -120,6 +121,26 @@ impl BlockType {
             BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 | BlockType::MXFP4 | BlockType::IQ4_NL => (34, 32),
         };
         (values * bytes).div_ceil(in_block)
+    }
+
+    /// The type by which dot kernels know it; `None` where there are none.
+    pub fn weight_type(self) -> Option<WeightType> {
+        match self {
+            BlockType::F16 => Some(WeightType::F16),
+            BlockType::BF16 => Some(WeightType::BF16),
+            BlockType::Q8_0 => Some(WeightType::Q8_0),
+            BlockType::Q6_K => Some(WeightType::Q6_K),
+            BlockType::Q4_K => Some(WeightType::Q4_K),
+            BlockType::MXFP4 => Some(WeightType::MXFP4),
+            BlockType::F32
+            | BlockType::Q5_K
+            | BlockType::Q4_0
+            | BlockType::Q5_0
+            | BlockType::Q5_1
+            | BlockType::IQ4_XS
+            | BlockType::IQ4_NL
+            | BlockType::I32 => None,
+        }
     }
 
     /// Bytes of a row of this many weights; `None` when the row is no whole number of blocks.

@@ -75,3 +75,20 @@ fn the_listing_is_the_contracts() {
     assert_eq!(q4["file_bytes"], 18_550_716_416u64);
     assert_eq!(q4["read_bytes_per_token"], 1_919_597_696u64);
 }
+
+#[test]
+fn dot_kernels_have_the_same_blocks() {
+    use BlockType::*;
+    let mut known = Vec::new();
+    for block_type in [F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K, Q4_0, Q5_0, Q5_1, MXFP4, IQ4_XS, IQ4_NL, I32] {
+        let Some(weights) = block_type.weight_type() else { continue };
+        assert_eq!(weights.name(), format!("{block_type:?}"));
+        let (bytes, in_block) = weights.block();
+        assert_eq!(block_type.block(), (bytes as u64, in_block as u64));
+        let activation = weights.activation().vector_bytes(4096).unwrap();
+        assert_eq!(block_type.multiplicand_bytes(4096), activation as u64);
+        known.push(weights);
+    }
+    known.sort();
+    assert_eq!(known, WeightType::ALL);
+}
