@@ -132,11 +132,8 @@ impl ModelFile {
     /// # Errors
     /// As [`open`].
     pub fn read<R: Read + Seek>(name: &str, mut open: impl FnMut(&str) -> std::io::Result<R>) -> Result<ModelFile> {
-        let mut header = |name: &str| {
-            let reader = open(name).map_err(|error| unusable(name, error, "name a GGUF file"))?;
-            Header::read(reader, name)
-        };
-        let first = header(name)?;
+        let reader = open(name).map_err(|error| unusable(name, error, "name a GGUF file"))?;
+        let first = Header::read(reader, name)?;
         let shards = match first.values.get("split.count") {
             Some(Value::Number(count @ 2..=0xffff)) => *count,
             _ => return ModelFile::new(name, first, Vec::new()),
@@ -149,8 +146,8 @@ impl ModelFile {
         let mut headers = Vec::new();
         for number in 1..=shards {
             let shard = format!("{stem}-{number:05}-of-{shards:05}.gguf");
-            let open = |error: Error| unusable(name, format!("its part {shard} is missing or broken: {error}"), AGAIN);
-            let part = header(&shard).map_err(open)?;
+            let missing = |error| unusable(name, format!("its part {shard} is missing ({error})"), AGAIN);
+            let part = Header::read(open(&shard).map_err(missing)?, &shard)?;
             let said = (part.values.get("split.no"), part.values.get("split.count"));
             if said != (Some(&Value::Number(number - 1)), Some(&Value::Number(shards))) {
                 let reason = format!("{shard} does not say that it is part {number} of {shards}");
