@@ -53,6 +53,10 @@ pub fn run(request: &Request) -> Result<ExitCode> {
         ));
     }
     let session = Session::begin(&setting, common)?;
+    if let Some(plan) = suite.latency.as_ref().filter(|_| !common.verify) {
+        let (pairs, steps, seconds) = (plan.pairs.len(), plan.steps().count(), plan.needs().estimated_s);
+        session.progress().say(&format!("pairs of CPUs: {pairs}, measured in {steps} steps, about {seconds:.0} s"));
+    }
     let part = Part { machine: &machine, seed: suite.seed, needs: suite.needs(), summary: request.is_run() };
     session.measure(&part, |precision, context| run::run(&suite, isa, precision, context))
 }
