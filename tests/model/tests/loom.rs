@@ -54,6 +54,16 @@ fn two_level_with_two_groups_of_two() {
 }
 
 #[test]
+fn tournament_of_four() {
+    explore(1, || holds(Tournament::new(&flat(4)), 4, 1));
+}
+
+#[test]
+fn sense_reversing_of_four() {
+    explore(1, || holds(SenseReversing::new(&flat(4)), 4, 1));
+}
+
+#[test]
 #[should_panic(expected = "left the barrier before all had come")]
 fn opening_early_is_caught() {
     explore(2, || holds(Counter::early(3), 3, 1));
