@@ -168,7 +168,7 @@ impl ActivationType {
 pub enum Flavour {
     /// The algorithm and rate of today's engines: to predict them.
     Engine,
-    /// The fastest known here: what a better kernel would gain.
+    /// The widest and leanest known here: what a better kernel would gain. Where there is none, the engine's.
     Best,
 }
 
@@ -305,9 +305,9 @@ const VNNI: &[Extension] = &[Extension::Fma, Extension::F16c, Extension::Avx512V
 #[cfg(target_arch = "x86_64")]
 const BRAIN: &[Extension] = &[Extension::Fma, Extension::F16c, Extension::Avx512Bf16];
 
-// By weights, then ISA and extensions, then flavour: of the rows of one type that can run, the last counts as the fastest. A
-// best row stands only where something is faster than the engine's: more sums or wider vectors gain nothing for 16-bit floats,
-// whose conversion takes the time, nor with AVX2.
+// By weights, then ISA and extensions, then flavour: `find` takes the last that can run. That order is by width, not by
+// measured speed: which of two widths is faster differs between processors. A best row stands only where one was found that
+// does less than the engine's; for F16 and with AVX2 there is none yet.
 #[rustfmt::skip]
 table! {
     dot_q8_0_engine_rust,         Q8_0,  Engine, Rust,   &[],    None,     portable, portable;
@@ -353,7 +353,8 @@ impl Dot {
         if missing.is_empty() { Ok(Dot { row }) } else { Err(format!("needs {}", missing.join(", "))) }
     }
 
-    /// The kernel of a flavour that `isa` allows: the engine's as built for such a processor, or the best of all. The
+    /// The kernel of a flavour that `isa` allows: the engine's as built for such a processor, or the best, which is the
+    /// engine's where nothing better is known. The
     /// portable rows run everywhere, so there always is one.
     pub fn find(weights: WeightType, flavour: Flavour, isa: &IsaSet) -> Option<Dot> {
         let wanted = |row: &&Row| row.weights == weights && (flavour == Best || row.flavour == Engine);

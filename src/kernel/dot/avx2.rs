@@ -40,7 +40,7 @@ pub(super) fn load_half<P: Plain>(from: &P) -> __m128i {
 /// Up to two 16-bit floats, in the low bits of an integer.
 ///
 /// Assembly, because the compiler would insert the number into whichever register is free, and be it the sum's: as the rest
-/// of that register stays, each block would wait for the one before, at half the speed. gcc moves it as is done here.
+/// of that register stays, each block would wait for the sum of the one before. gcc moves it as is done here.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn halves(bits: u32) -> __m128 {

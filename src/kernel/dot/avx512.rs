@@ -176,7 +176,7 @@ fn q4_k(weights: &[Q4K], activation: &[Q8K]) -> f32 {
             let high = _mm512_and_si512(_mm512_srli_epi16::<4>(quants), nibble);
             let high = _mm512_dpbusd_epi32(zero, high, odd);
             // Four products are at most 4·15·128, which fits 16 bits, and a scale has no upper half: so the product of
-            // 16-bit pairs is that of 32-bit numbers, in half the time.
+            // 16-bit pairs is that of 32-bit numbers.
             let group = 4 * part as i32;
             let low = _mm512_madd_epi16(low, spread_lanes(scales, group, group + 2));
             let high = _mm512_madd_epi16(high, spread_lanes(scales, group + 1, group + 3));
