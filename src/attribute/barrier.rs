@@ -187,16 +187,12 @@ fn rates(step: &BarrierStep) -> Option<(Bytes, f64, f64)> {
 
 /// Where shares pass a half, by the line between the sizes below and above.
 fn half(shares: &[(Bytes, f64)]) -> Half {
-    let first_above = shares.iter().position(|(_, share)| *share >= 0.5);
-    let last_below = shares.iter().rposition(|(_, share)| *share < 0.5);
-    if let (Some(above), Some(below)) = (first_above, last_below)
-        && above < below
-    {
-        return Half::Between(shares[above].0, shares[below].0);
-    }
     let Some(below) = shares.iter().rposition(|(_, share)| *share < 0.5) else {
         return Half::Below(shares.first().map_or(Bytes(0), |(bytes, _)| *bytes));
     };
+    if let Some((low, _)) = shares[..below].iter().find(|(_, share)| *share >= 0.5) {
+        return Half::Between(*low, shares[below].0);
+    }
     let Some(((low, under), (high, over))) = shares.get(below).copied().zip(shares.get(below + 1).copied()) else {
         return Half::Above(shares.last().map_or(Bytes(0), |(bytes, _)| *bytes));
     };

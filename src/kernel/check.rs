@@ -20,36 +20,36 @@ const PIECE: usize = 32;
 /// on the data in use.
 const POISON: Line = Line([0xa5; 64]);
 
-/// Where an array lies between the two inaccessible pages of its buffer.
+/// Where an array lies between the two inaccessible pages of its buffer, in lines or in bytes.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    /// So many lines after the first usable one: with 0, one byte before the array faults.
+pub(super) enum Place {
+    /// So many after the first usable one: with 0, one byte before the array faults.
     AfterStart(usize),
-    /// So many lines before the end: with 0, one byte beyond the array faults.
+    /// So many before the end: with 0, one byte beyond the array faults.
     BeforeEnd(usize),
 }
 
 impl Place {
-    /// Ends first: a kernel that writes in front of its array then meets a zone, whose check can say so, before it meets
-    /// the inaccessible page.
-    const ALL: [Place; 6] = [
-        Place::BeforeEnd(0),
-        Place::BeforeEnd(1),
-        Place::BeforeEnd(3),
-        Place::AfterStart(0),
-        Place::AfterStart(1),
-        Place::AfterStart(3),
-    ];
-
-    /// The array's lines in a buffer of `room` lines.
-    fn range(self, room: usize, lines: usize) -> Range<usize> {
+    /// The part of a buffer of size `room` that an array of size `length` takes.
+    pub(super) fn range(self, room: usize, length: usize) -> Range<usize> {
         let start = match self {
             Place::AfterStart(offset) => offset,
-            Place::BeforeEnd(offset) => room - lines - offset,
+            Place::BeforeEnd(offset) => room - length - offset,
         };
-        start..start + lines
+        start..start + length
     }
 }
+
+/// Ends first: a kernel that writes in front of its array then meets a zone, whose check can say so, before it meets the
+/// inaccessible page.
+const PLACES: [Place; 6] = [
+    Place::BeforeEnd(0),
+    Place::BeforeEnd(1),
+    Place::BeforeEnd(3),
+    Place::AfterStart(0),
+    Place::AfterStart(1),
+    Place::AfterStart(3),
+];
 
 /// Compares `kernel` with the reference of its operation over lengths, alignments and guard zones.
 ///
@@ -63,7 +63,7 @@ pub fn check(kernel: Kernel) -> Result<()> {
     let reserve = || Buffer::reserve(room, Pages::Default);
     let mut arrays = Arrays { dst: reserve()?, a: reserve()?, b: reserve()? };
     for lines in SHORT_LENGTHS {
-        for place in Place::ALL {
+        for place in PLACES {
             // Two passes of an update may undo each other, and a kernel that runs but one must not pass: both parities.
             for passes in [1, 0, 2, 3] {
                 arrays.compare(kernel, lines, place, passes)?;

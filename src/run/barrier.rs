@@ -14,6 +14,7 @@ use crate::machine::IsaSet;
 use crate::memory::Buffer;
 use crate::plan::Subject;
 use crate::plan::barrier::{Plan, Step as Planned, Work};
+use crate::plan::experts::layout::lines_of;
 use crate::record::{BarrierStep, Line, Step};
 use crate::stats;
 use crate::units::{Bytes, Nanos, Threads};
@@ -135,9 +136,9 @@ impl<C: Crew> WithBarrier for Measurement<'_, '_, C> {
         let seen_early = AtomicU64::new(0);
         // A check asks whether the barrier keeps its contract; with work between it would ask nothing else.
         let works = if context.verify { &planned.works[..planned.works.len().min(1)] } else { &planned.works[..] };
-        let reader = planned.works.iter().any(|work| work.streams()).then(|| reader(planned)).transpose()?;
-        let longest = planned.works.iter().map(|work| match work {
-            Work::Exchange(bytes) => work::lines(*bytes),
+        let reader = works.iter().any(|work| work.streams()).then(|| reader(planned)).transpose()?;
+        let longest = works.iter().map(|work| match work {
+            Work::Exchange(bytes) => lines_of(bytes.0),
             _ => 0,
         });
         let vectors = Activations::new(longest.max().unwrap_or(0) as usize);

@@ -3,10 +3,10 @@
 use super::block::{Q4K, Q6K, Q8_0};
 use super::{ActivationType, Dot, WeightType, oracle, portable};
 use crate::error::{Error, Result};
+use crate::kernel::check::Place;
 use crate::memory::{Buffer, Line, Pages, split_mix};
 use crate::units::Bytes;
 use std::mem::offset_of;
-use std::ops::Range;
 
 /// Blocks of a row: none, all around one and two rounds of the kernels' loops, and a few longer ones.
 const BLOCKS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 33];
@@ -15,33 +15,15 @@ const SHORTS: [usize; 18] = [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129
 /// Rows of one call.
 const ROWS: [usize; 2] = [1, 3];
 
-/// Where an array lies between the two inaccessible pages of its buffer.
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// So many bytes after the first usable one: with 0, one byte before the array faults.
-    AfterStart(usize),
-    /// So many bytes before the end: with 0, one byte beyond the array faults.
-    BeforeEnd(usize),
-}
-
-impl Place {
-    const ALL: [Place; 6] = [
-        Place::BeforeEnd(0),
-        Place::BeforeEnd(1),
-        Place::BeforeEnd(2),
-        Place::AfterStart(0),
-        Place::AfterStart(1),
-        Place::AfterStart(34),
-    ];
-
-    fn range(self, room: usize, bytes: usize) -> Range<usize> {
-        let start = match self {
-            Place::AfterStart(offset) => offset,
-            Place::BeforeEnd(offset) => room - bytes - offset,
-        };
-        start..start + bytes
-    }
-}
+/// Offsets in bytes, ends first as for the other kernels.
+const PLACES: [Place; 6] = [
+    Place::BeforeEnd(0),
+    Place::BeforeEnd(1),
+    Place::BeforeEnd(2),
+    Place::AfterStart(0),
+    Place::AfterStart(1),
+    Place::AfterStart(34),
+];
 
 /// What weights to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +178,7 @@ impl Case {
         // Rows without weights have sums too.
         expected.resize(ROWS[1], (0.0, 0.0));
         for rows in ROWS {
-            for place in Place::ALL {
+            for place in PLACES {
                 let (weights, activation) =
                     (Line::bytes_mut(weights.lines_mut()), Line::bytes_mut(activation.lines_mut()));
                 let at_weights = place.range(weights.len(), self.blocks * block_bytes * rows);

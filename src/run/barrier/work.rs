@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::kernel::Reader;
 use crate::memory::{Buffer, Line, Pages, fill_words};
 use crate::plan::barrier::Work;
+use crate::plan::experts::layout::lines_of;
 use crate::run::activation::{Activations, Area};
 use crate::run::clock::Clock;
 use crate::units::{Bytes, NodeId};
@@ -72,7 +73,7 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// `bytes` at a time, of at most all lines.
     pub fn new(reader: Reader, lines: &'a [Line], bytes: Bytes) -> Stream<'a> {
-        let take = (bytes.0.div_ceil(Line::BYTES) as usize).min(lines.len());
+        let take = (lines_of(bytes.0) as usize).min(lines.len());
         Stream { reader, lines, take, next: 0 }
     }
 }
@@ -101,16 +102,12 @@ pub struct Exchange<'a> {
 impl<'a> Exchange<'a> {
     /// The part of thread `thread` of `threads` in a vector of `bytes`.
     pub fn new(vectors: &'a Activations, bytes: Bytes, thread: usize, threads: usize) -> Exchange<'a> {
-        let all = lines(bytes);
+        // The plan caps a vector far below what a u32 counts.
+        let all = lines_of(bytes.0) as u32;
         let cut = |thread: usize| (u64::from(all) * thread as u64 / threads as u64) as u32;
         let mine = (cut(thread), cut(thread + 1) - cut(thread));
         Exchange { vectors, all, mine, odd: false, carried: 1 }
     }
-}
-
-/// Lines of a vector.
-pub fn lines(bytes: Bytes) -> u32 {
-    u32::try_from(bytes.0.div_ceil(Line::BYTES)).unwrap_or(u32::MAX)
 }
 
 impl Between for Exchange<'_> {
@@ -185,7 +182,7 @@ mod tests {
     #[test]
     fn all_parts_of_a_vector_are_written_and_read() {
         let bytes = Bytes(10 * Line::BYTES);
-        let vectors = Activations::new(lines(bytes) as usize);
+        let vectors = Activations::new(lines_of(bytes.0) as usize);
         let mut threads: Vec<Exchange<'_>> = (0..3).map(|thread| Exchange::new(&vectors, bytes, thread, 3)).collect();
         threads.iter_mut().for_each(Between::act);
         // Each read zeros and wrote ones; now each reads ten lines of eight ones.
