@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::memory::Policy;
-use crate::record::{ClockFacts, CpuFacts, RunHeader, SCHEMA, Step};
+use crate::record::{ClockFacts, CpuFacts, DecodeTrace, RunHeader, SCHEMA, Step};
 use crate::units::{CpuSet, NodeSet};
 
 /// Costs of one token, ns.
@@ -10,11 +10,14 @@ use crate::units::{CpuSet, NodeSet};
 struct Planted {
     bandwidth: f64,
     reach: f64,
+    compute: f64,
+    barrier: f64,
     waiting: f64,
     exchange: f64,
 }
 
-const BANDWIDTH_BOUND: Planted = Planted { bandwidth: 53e6, reach: 0.9e6, waiting: 2.5e6, exchange: 1.4e6 };
+const BANDWIDTH_BOUND: Planted =
+    Planted { bandwidth: 53e6, reach: 0.9e6, compute: 0.0, barrier: 0.0, waiting: 2.5e6, exchange: 1.4e6 };
 
 /// A record under construction.
 struct Generator {
@@ -70,20 +73,22 @@ impl Generator {
             bytes_per_token: Bytes(2_306_975_872),
             barriers_per_token: 2070,
             resident_bytes: Bytes(1 << 30),
+            trace: None,
             summary,
         }));
     }
 
     /// A baseline of two threads, one thread at `one` times its time, another barrier at `other` times.
     fn rounds(mut self, planted: Planted, one: f64, other: f64) -> Generator {
-        let Planted { bandwidth, reach, waiting, exchange } = planted;
+        let Planted { bandwidth, reach, compute, barrier, waiting, exchange } = planted;
         for round in 0..self.rounds {
             let mood = self.wobble(self.mood);
-            let full = bandwidth + reach + waiting + exchange;
+            let sync = bandwidth + reach + compute + barrier + waiting;
+            let full = sync + exchange;
             let arms = [
                 (Arm::Roof, bandwidth, 2, "central", true),
                 (Arm::Read, bandwidth + reach, 2, "central", true),
-                (Arm::Sync, bandwidth + reach + waiting, 2, "central", true),
+                (Arm::Sync, sync, 2, "central", true),
                 (Arm::Full, full, 2, "central", true),
                 (Arm::Barrier, 2070.0 * 66.0, 2, "central", true),
                 (Arm::Full, full * one, 1, "central", false),
@@ -92,6 +97,15 @@ impl Generator {
             for (arm, ns, threads, barrier, baseline) in arms {
                 let own = self.wobble(self.noise);
                 self.line(arm, ns * mood * own, round, threads, barrier, baseline);
+            }
+            if compute != 0.0 || barrier != 0.0 {
+                self.line(Arm::Dot, (bandwidth + reach + compute) * mood, round, 2, "central", true);
+                // Stamps cost time, which only the traced arm takes.
+                self.line(Arm::Traced, full * 1.02 * mood, round, 2, "central", true);
+                if let Some(Line::Decode(step)) = self.lines.last_mut() {
+                    let barrier_ns = (2.0 * barrier * mood).round() as u64;
+                    step.trace = Some(DecodeTrace { barrier_ns, ..DecodeTrace::default() });
+                }
             }
         }
         self
@@ -138,9 +152,21 @@ fn verdict(generator: Generator) -> Verdict {
 fn planted_parts_come_back() {
     let planted = [
         (BANDWIDTH_BOUND, Limit::Bandwidth, Limit::Skew),
-        (Planted { bandwidth: 10e6, reach: 30e6, waiting: 20e6, exchange: 3e6 }, Limit::Reach, Limit::Skew),
-        (Planted { bandwidth: 10e6, reach: 4e6, waiting: 40e6, exchange: 20e6 }, Limit::Skew, Limit::Exchange),
-        (Planted { bandwidth: 10e6, reach: 4e6, waiting: 20e6, exchange: 40e6 }, Limit::Exchange, Limit::Skew),
+        (
+            Planted { bandwidth: 10e6, reach: 30e6, compute: 0.0, barrier: 0.0, waiting: 20e6, exchange: 3e6 },
+            Limit::Reach,
+            Limit::Skew,
+        ),
+        (
+            Planted { bandwidth: 10e6, reach: 4e6, compute: 0.0, barrier: 0.0, waiting: 40e6, exchange: 20e6 },
+            Limit::Skew,
+            Limit::Exchange,
+        ),
+        (
+            Planted { bandwidth: 10e6, reach: 4e6, compute: 0.0, barrier: 0.0, waiting: 20e6, exchange: 40e6 },
+            Limit::Exchange,
+            Limit::Skew,
+        ),
     ];
     for (planted, limit, second) in planted {
         let attribution = overall(&Generator::new(25).rounds(planted, 1.5, 1.0).record()).unwrap();
@@ -167,6 +193,48 @@ fn planted_parts_come_back() {
 }
 
 #[test]
+fn arithmetic_and_barriers_are_told_from_reading_and_waiting() {
+    let base = Planted { bandwidth: 10e6, reach: 1e6, compute: 2e6, barrier: 3e6, waiting: 5e6, exchange: 4e6 };
+    let cases = [
+        (Planted { compute: 30e6, ..base }, Limit::Compute),
+        (Planted { barrier: 30e6, ..base }, Limit::Barrier),
+        (Planted { waiting: 30e6, ..base }, Limit::Skew),
+    ];
+    for (planted, limit) in cases {
+        let attribution = overall(&Generator::new(25).rounds(planted, 1.5, 1.0).record()).unwrap();
+        let parts = attribution.parts;
+        let Planted { bandwidth, reach, compute, barrier, waiting, exchange } = planted;
+        let pairs = [
+            (parts.bandwidth, bandwidth),
+            (parts.reach, reach),
+            (parts.compute, compute),
+            (parts.barrier, barrier),
+            (parts.skew, waiting),
+            (parts.exchange, exchange),
+        ];
+        for (part, planted) in pairs {
+            assert!((part.unwrap().ns as f64 / planted - 1.0).abs() < 0.03, "{part:?} instead of {planted}");
+        }
+        assert_eq!(attribution.full_ns, parts.iter().map(|(_, part)| part.ns).sum::<i64>());
+        assert_eq!(attribution.verdict.limit, limit, "{}", attribution.verdict.sentence);
+        assert!(!attribution.verdict.sentence.contains("Arithmetic"), "{}", attribution.verdict.sentence);
+    }
+}
+
+#[test]
+fn clocks_that_disagree_in_one_round_leave_waiting_whole() {
+    let planted = Planted { bandwidth: 10e6, reach: 1e6, compute: 2e6, barrier: 3e6, waiting: 5e6, exchange: 4e6 };
+    let blind = |step: &mut DecodeStep| {
+        if step.round == 3 {
+            step.trace = None;
+        }
+    };
+    let attribution = overall(&Generator::new(25).rounds(planted, 1.5, 1.0).with(blind).record()).unwrap();
+    assert_eq!(attribution.parts.barrier, None);
+    assert!((attribution.parts.skew.unwrap().ns as f64 / 8e6 - 1.0).abs() < 0.03);
+}
+
+#[test]
 fn a_few_disturbed_rounds_change_nothing_and_the_token_is_the_one_measured() {
     let detour = |step: &mut DecodeStep| {
         // One arm in every sixth round, another one each time, takes four times as long.
@@ -190,7 +258,8 @@ fn a_few_disturbed_rounds_change_nothing_and_the_token_is_the_one_measured() {
 
 #[test]
 fn negative_parts_stay_negative_and_the_sum_stays_exact() {
-    let planted = Planted { bandwidth: 50e6, reach: -0.5e6, waiting: 1e6, exchange: -0.2e6 };
+    let planted =
+        Planted { bandwidth: 50e6, reach: -0.5e6, compute: 0.0, barrier: 0.0, waiting: 1e6, exchange: -0.2e6 };
     let attribution = overall(&Generator::new(25).rounds(planted, 1.5, 1.0).record()).unwrap();
     assert!(attribution.parts.reach.unwrap().ns < 0 && attribution.parts.exchange.unwrap().ns < 0);
     assert!((attribution.full_ns as f64 / 50.3e6 - 1.0).abs() < 0.02);
@@ -233,7 +302,7 @@ fn doubtful_records_are_inconclusive() {
         assert!(verdict.sentence.contains(reason), "{}", verdict.sentence);
     };
     because(Generator::new(4).rounds(BANDWIDTH_BOUND, 1.5, 1.0), "only 4 of at least 5 rounds");
-    let even = Planted { bandwidth: 20e6, reach: 1e6, waiting: 20e6, exchange: 1e6 };
+    let even = Planted { bandwidth: 20e6, reach: 1e6, compute: 0.0, barrier: 0.0, waiting: 20e6, exchange: 1e6 };
     because(Generator { noise: 0.02, ..Generator::new(9) }.rounds(even, 1.5, 1.0), "overlap");
     let ramp =
         |step: &mut DecodeStep| step.step.samples_ns[0] = step.step.samples_ns[0] * (4 + u64::from(step.round)) / 16;

@@ -304,6 +304,7 @@ fn shares(attribution: &Attribution) -> String {
         Limit::Reach => "reading slower than the roof".into(),
         Limit::Compute => "arithmetic".into(),
         Limit::Barrier => format!("{} barriers themselves", grouped(attribution.barriers_per_token)),
+        Limit::Skew if attribution.parts.barrier.is_some() => "waiting for late threads".into(),
         Limit::Skew => format!("waiting at {} barriers", grouped(attribution.barriers_per_token)),
         Limit::Exchange => "moving activations and single-thread phases".into(),
         other => other.in_words().into(),

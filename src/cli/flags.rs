@@ -170,6 +170,9 @@ pub struct ExpertsArgs {
     /// Barrier algorithm that the replay waits at
     #[arg(long, value_name = "NAME")]
     pub barrier: Option<String>,
+    /// How rows are split over threads: static, chunks (as llama.cpp), or repacked (as llama.cpp does with types that it repacks)
+    #[arg(long, value_name = "NAME")]
+    pub slicing: Option<String>,
     /// Where weights go: first-touch, bind or interleave
     #[arg(long)]
     pub placement: Option<String>,

@@ -601,6 +601,9 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         if let Some(name) = &flags.barrier {
             options.algorithm = Algorithm::find(name)?;
         }
+        if let Some(name) = &flags.slicing {
+            options.slicing = workload::Slicing::find(name)?;
+        }
         options.preset = preset;
         options.rounds = samples;
         options.seed = seed;

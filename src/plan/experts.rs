@@ -12,7 +12,7 @@ use crate::units::{Bytes, CpuId, CpuSet, Nanos, NodeSet};
 use crate::workload::Arm;
 use crate::workload::decode::Token;
 use crate::workload::gguf::ModelFile;
-use crate::workload::{Engine, Model};
+use crate::workload::{Engine, Model, Slicing};
 use layout::Layout;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -49,6 +49,8 @@ pub struct Options {
     pub algorithm: Algorithm,
     /// How its threads wait; none means the algorithm's default.
     pub wait: Option<Wait>,
+    /// How rows are split over threads.
+    pub slicing: Slicing,
     /// How thorough.
     pub preset: Preset,
     /// Memory for the weights of a model.
@@ -84,6 +86,7 @@ impl Options {
             threads: None,
             algorithm: Algorithm::Central,
             wait: None,
+            slicing: Slicing::Chunks,
             preset: Preset::Default,
             resident_limit: None,
             rounds: None,
@@ -104,6 +107,8 @@ pub struct Plan {
     pub placement: Policy,
     /// Nodes on which pages may lie.
     pub memory_nodes: NodeSet,
+    /// How rows are split over threads.
+    pub slicing: Slicing,
     /// Seed of every order and choice.
     pub seed: u64,
     /// The models in order.
@@ -246,6 +251,7 @@ impl Plan {
             pages: Pages::Default,
             placement,
             memory_nodes,
+            slicing: options.slicing,
             seed: options.seed,
             models,
             configurations,
@@ -414,7 +420,7 @@ fn configurations(machine: &Machine, options: &Options) -> Result<Vec<Configurat
         let caveats = standing_caveats(machine, &cpus);
         Configuration { cpus, barrier, wait, arms: arms.to_vec(), baseline, caveats }
     };
-    let arms = [Arm::Read, Arm::Sync, Arm::Full, Arm::Barrier];
+    let arms = [Arm::Read, Arm::Dot, Arm::Sync, Arm::Full, Arm::Traced, Arm::Barrier];
     let mut list: Vec<Configuration> =
         counts.iter().map(|count| with(*count, options.algorithm, wait, &arms, *count == baseline)).collect();
     if baseline > 1 {

@@ -604,8 +604,22 @@ pub struct DecodeStep {
     pub barriers_per_token: u64,
     /// Memory that holds the weights: fewer layers than the model has, read in turn.
     pub resident_bytes: Bytes,
+    /// Of the arm `traced`, where clocks of CPUs agree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<DecodeTrace>,
     /// Derived.
     pub summary: DecodeSummary,
+}
+
+/// What stamps at every barrier of a sample say, over all its tokens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecodeTrace {
+    /// Along the critical path, from the last arrival at a barrier to the release of the thread that comes last to the next.
+    pub barrier_ns: u64,
+    /// Time that thread 0 works in phases that are its own.
+    pub serial_ns: u64,
+    /// Time between barriers of each thread.
+    pub busy_ns: Vec<u64>,
 }
 
 /// Derived from a [`DecodeStep`]'s samples.

@@ -225,6 +225,8 @@ fn decode(record: &Record, document: &mut Document) {
         "token",
         "bandwidth",
         "reach",
+        "compute",
+        "barrier",
         "waiting",
         "exchange",
         "limit",
@@ -243,6 +245,8 @@ fn decode(record: &Record, document: &mut Document) {
             milliseconds(attribution.full_ns as f64),
             part(&parts.bandwidth),
             part(&parts.reach),
+            part(&parts.compute),
+            part(&parts.barrier),
             part(&parts.skew),
             part(&parts.exchange),
             attribution.verdict.limit.noun().to_owned(),
@@ -250,11 +254,18 @@ fn decode(record: &Record, document: &mut Document) {
         ]);
     }
     document.table(table);
-    document.paragraph(
+    let is_whole = attributions.iter().all(|attribution| attribution.parts.compute.is_some());
+    let arithmetic = if is_whole {
+        ""
+    } else {
+        " Where compute is empty, arithmetic was not replayed, and a real engine is slower."
+    };
+    document.paragraph(format!(
         "bandwidth: reading the weights as fast as this machine can; reach: what these threads and slices fall short of \
-         that; waiting: barriers and uneven arrival; exchange: activations between cores and single-thread phases. \
-         Arithmetic is not replayed yet, so a real engine is slower than this.",
-    );
+         that; compute: arithmetic that does not hide behind loads; barrier: what barriers themselves take; waiting: for \
+         late threads (and for barriers, where that column is empty); exchange: activations between cores and \
+         single-thread phases.{arithmetic}"
+    ));
     verdict(record, &attributions, document);
 }
 

@@ -54,6 +54,24 @@ impl Activations {
         sum
     }
 
+    /// Reads every word and adds up the squares of its 32-bit values one after another, each sum after the one before, as
+    /// llama.cpp does for a norm. Their exponents are set, as a subnormal number would be multiplied more slowly.
+    #[inline]
+    pub fn norm(&self, area: Area, first: u32, lines: u32) -> u64 {
+        const MANTISSA: u32 = 0x007f_ffff;
+        let value = |bits: u32| f32::from_bits(bits & MANTISSA | 1f32.to_bits());
+        let mut sum = 0f64;
+        for ActivationLine(words) in self.lines(area, first, lines) {
+            for word in words {
+                let bits = word.load(Ordering::Relaxed);
+                let (low, high) = (value(bits as u32), value((bits >> 32) as u32));
+                sum += f64::from(low * low);
+                sum += f64::from(high * high);
+            }
+        }
+        sum.to_bits()
+    }
+
     /// Writes every word with a value that depends on `value`.
     #[inline]
     pub fn put(&self, area: Area, first: u32, lines: u32, value: u64) {

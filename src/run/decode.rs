@@ -1,35 +1,37 @@
 //! Replays tokens: the same reads, barriers and activation traffic as an engine's, arm by arm.
 
+mod arithmetic;
 mod execute;
+mod fill;
 mod program;
+mod trace;
 
 use super::activation::Activations;
-use super::team::{self, TeamOutcome};
+use super::team::TeamOutcome;
 use super::{Context, Outcome};
 use crate::barrier::{Algorithm, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
+use crate::kernel::dot::Flavour;
 use crate::kernel::{Kernel, Operation, Reader};
 use crate::machine::IsaSet;
-use crate::memory::{self, Buffer};
-use crate::plan::experts::layout::read_lines;
+use crate::memory::{Buffer, Line as MemoryLine};
 use crate::plan::experts::{Configuration, ModelPlan, Plan};
 use crate::record::{DecodeStep, Line, Step, ThreadSpan};
 use crate::units::{self, CpuId, Nanos};
 use crate::workload::Arm;
-use execute::{ArmRun, ThreadResult};
-use program::{Parts, Picks};
+use crate::workload::decode::Token;
+use arithmetic::{Dots, Vectors};
+use execute::{ArmRun, Tally, ThreadResult};
+use program::{Parts, Picks, Source};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-/// How matrices are cut: see `program::Share`. The only way so far.
-const SLICING: &str = "static";
 /// Tokens from one round's picks to the next's. Odd, so that all of a table of 2ⁿ tokens come up.
 const ROUND_STRIDE: usize = 17;
 /// Most tokens in a sample, whatever the clock says: 20 ms of a token of 2 µs, shorter than any in the catalogue.
 const TOKENS_MOST: u64 = 10_000;
-/// Lines that are filled between two looks at whether to stop: 16 MiB.
-const FILL_CHUNK: usize = 1 << 18;
+/// Most barriers of which each thread keeps stamps in a traced sample, for memory's sake: 1 MiB a thread.
+const STAMPS_MOST: u64 = 1 << 15;
 /// Longest that nothing is said while rounds go on.
 const SILENCE: Nanos = Nanos(10_000_000_000);
 /// Pages whose place is asked for in a check.
@@ -47,14 +49,19 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
         let left_out = |model: &ModelPlan| LeftOut { what: title(model), reason: reason.into() };
         return plan.models.iter().try_for_each(|model| (context.outcome)(Outcome::LeftOut(left_out(model))));
     }
-    let Some(session) = prepare(plan, isa, context)? else { return Ok(()) };
+    let Some(mut session) = prepare(plan, isa, context)? else { return Ok(()) };
     for (index, model) in plan.models.iter().enumerate() {
         if let Some(reason) = context.stop_reason() {
             (context.outcome)(Outcome::LeftOut(LeftOut { what: title(model), reason: reason.into() }))?;
             continue;
         }
         (context.outcome)(Outcome::Starting(starting(model)))?;
-        session.measure(&Replay::new(model, plan.seed.wrapping_add(index as u64)), context)?;
+        let replay = Replay::new(model, plan.seed.wrapping_add(index as u64));
+        if let Err(error) = session.fill(&replay, context) {
+            (context.outcome)(Outcome::Failed(error))?;
+            continue;
+        }
+        session.measure(&replay, context)?;
     }
     Ok(())
 }
@@ -64,10 +71,17 @@ pub fn run(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn verify(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()> {
-    let Some(session) = prepare(plan, isa, context)? else { return Ok(()) };
+    let Some(mut session) = prepare(plan, isa, context)? else { return Ok(()) };
     for model in &plan.models {
         let replay = Replay::new(model, plan.seed);
-        let expected = session.expected(&replay);
+        let filled = session.fill(&replay, context).and_then(|()| session.expected(&replay));
+        let expected = match filled {
+            Ok(expected) => expected,
+            Err(error) => {
+                (context.outcome)(Outcome::Failed(error))?;
+                continue;
+            }
+        };
         for configuration in &plan.configurations {
             if let Some(reason) = context.stop_reason() {
                 let left_out = LeftOut { what: format!("check of {}", title(model)), reason: reason.into() };
@@ -77,7 +91,7 @@ pub fn verify(plan: &Plan, isa: &IsaSet, context: &mut Context<'_>) -> Result<()
             let roof = || session.checked_arm(&replay, configuration.into(), Arm::Roof, context, expected);
             let checked = session.checked(&replay, configuration, context, expected).and_then(|_| roof());
             (context.outcome)(match checked {
-                Ok(_) => Outcome::Starting(format!("checked {what}: bytes and checksum as by the plain reader")),
+                Ok(_) => Outcome::Starting(format!("checked {what}: bytes, checksum and products as by one thread")),
                 Err(error) => Outcome::Failed(error),
             })?;
         }
@@ -112,6 +126,8 @@ struct Session<'a> {
     reader: Reader,
     /// The plain reader, which checks the other.
     oracle: Reader,
+    /// Multiplies as the engine does.
+    dots: Dots,
     /// That the placement could not be asked for.
     bind_caveat: Option<Caveat>,
 }
@@ -140,11 +156,21 @@ impl<'a> From<&'a Configuration> for Threads<'a> {
     }
 }
 
-/// What all streams of one token must come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What all threads together must take of one token's weights.
+#[derive(Clone, Copy, Debug)]
 struct Expected {
-    sum: u64,
-    lines: u64,
+    /// By reading.
+    read: Tally,
+    /// By multiplying, and reading where there is no kernel.
+    dot: Tally,
+}
+
+impl Expected {
+    /// Of an arm; `None` where it leaves weights alone.
+    fn of(&self, arm: Arm) -> Option<Tally> {
+        let parts = Parts::of(arm);
+        parts.streams.then_some(if parts.dots { self.dot } else { self.read })
+    }
 }
 
 impl<'a> Replay<'a> {
@@ -171,7 +197,7 @@ fn prepare<'a>(plan: &'a Plan, isa: &IsaSet, context: &mut Context<'_>) -> Resul
         (context.outcome)(Outcome::Failed(error))?;
         return Ok(None);
     };
-    let mut arena = match Buffer::reserve(plan.arena_bytes, plan.pages) {
+    let arena = match Buffer::reserve(plan.arena_bytes, plan.pages) {
         Ok(arena) => arena,
         Err(error) => {
             (context.outcome)(Outcome::Failed(error))?;
@@ -180,42 +206,44 @@ fn prepare<'a>(plan: &'a Plan, isa: &IsaSet, context: &mut Context<'_>) -> Resul
     };
     let refused = arena.bind(&plan.placement).err();
     let bind_caveat = refused.map(|error| Caveat::PlacementUnverified { reason: error.to_string() });
-    if let Err(error) = fill(plan, &mut arena, context) {
-        (context.outcome)(Outcome::Failed(error))?;
-        return Ok(None);
-    }
-    Ok(Some(Session { plan, arena, reader, oracle, bind_caveat }))
-}
-
-/// Touches the arena in parallel, with words that are neither zero nor all the same.
-fn fill(plan: &Plan, arena: &mut Buffer, context: &Context<'_>) -> Result<()> {
-    let Some(cpus) = plan.roof.candidates.last() else { return Ok(()) };
-    let lines = arena.lines_mut();
-    let each = lines.len().div_ceil(cpus.len()).max(1);
-    let parts: Vec<Mutex<&mut [memory::Line]>> = lines.chunks_mut(each).map(Mutex::new).collect();
-    let stop = context.stop;
-    team::run(cpus, context.clock, |seat| {
-        // Each part has one thread, so the lock is always free.
-        let Some(mut part) = parts.get(seat.index).and_then(|part| part.lock().ok()) else { return };
-        for (index, chunk) in part.chunks_mut(FILL_CHUNK).enumerate() {
-            // First touch is slow: nobody should wait for gigabytes of it after Ctrl-C.
-            if stop.reason(seat.now()).is_some() {
-                return;
-            }
-            memory::fill_words(chunk, (seat.index * each + index * FILL_CHUNK) as u64, plan.seed);
+    let dots = match Dots::new(Flavour::Engine, isa, plan.models.iter().map(|model| &model.token)) {
+        Ok(dots) => dots,
+        Err(error) => {
+            (context.outcome)(Outcome::Failed(error))?;
+            return Ok(None);
         }
-    })
-    .map(|_| ())
+    };
+    Ok(Some(Session { plan, arena, reader, oracle, dots, bind_caveat }))
 }
 
 impl Session<'_> {
-    /// One token by the plain reader, on whole matrices.
-    fn expected(&self, replay: &Replay<'_>) -> Expected {
+    /// Gives the arena a model's weights, touched by the threads of the widest set.
+    fn fill(&mut self, replay: &Replay<'_>, context: &Context<'_>) -> Result<()> {
+        let Some(cpus) = self.plan.roof.candidates.last() else { return Ok(()) };
+        fill::fill(replay, cpus, self.arena.lines_mut(), context.clock, context.stop)
+    }
+
+    /// One token by this thread alone, on whole matrices: by the plain reader, and by the kernels.
+    fn expected(&self, replay: &Replay<'_>) -> Result<Expected> {
         let lines = self.arena.lines();
-        let ranges = program::whole_ranges(&replay.model.token, &replay.places, &replay.picks, 0);
-        let sum = ranges.into_iter().fold(0u64, |sum, range| sum.wrapping_add(self.oracle.read(&lines[range])));
-        let weights = replay.model.token.phases.iter().filter_map(|phase| phase.weight.as_ref());
-        Expected { sum, lines: weights.map(read_lines).sum() }
+        let token = &replay.model.token;
+        let vectors = Vectors::new(token, &self.dots)?;
+        let mut expected = Expected { read: Tally::default(), dot: Tally::default() };
+        for (phase, range) in program::whole_ranges(token, &replay.places, &replay.picks, 0) {
+            let lines = &lines[range];
+            expected.read.read(lines, self.oracle);
+            let phase = &token.phases[phase];
+            let Some(weight) = &phase.weight else { continue };
+            match self.dots.multiply(weight).filter(|_| phase.is_matmul()) {
+                None => expected.dot.read(lines, self.oracle),
+                Some(multiply) => {
+                    let bytes = &MemoryLine::bytes(lines)[..weight.matrix_bytes() as usize];
+                    let sum = multiply.rows(bytes, weight.row_bytes as usize, &vectors).unwrap_or(0);
+                    expected.dot = expected.dot.add(Tally { sum, bytes: bytes.len() as u64 });
+                }
+            }
+        }
+        Ok(expected)
     }
 
     /// Runs one arm.
@@ -227,20 +255,22 @@ impl Session<'_> {
         (first_token, tokens): (usize, u64),
         context: &Context<'_>,
     ) -> Result<TeamOutcome<ThreadResult>> {
-        let parts = Parts::of(arm).ok_or_else(|| {
-            Error::refused(format!("run the arm {}", arm.name()), "it does not exist yet", "leave it out of the plan")
-        })?;
         let run = ArmRun {
             cpus: threads.cpus,
             clock: context.clock,
             arena: self.arena.lines(),
             reader: self.reader,
             activations: &replay.activations,
-            token: &replay.model.token,
-            places: &replay.places,
+            source: Source {
+                token: &replay.model.token,
+                places: &replay.places,
+                slicing: self.plan.slicing,
+                dots: &self.dots,
+            },
             picks: &replay.picks,
-            parts,
+            parts: Parts::of(arm),
             long_slices: arm == Arm::Roof,
+            traced: arm == Arm::Traced,
             first_token,
             tokens,
         };
@@ -272,17 +302,13 @@ impl Session<'_> {
         expected: Expected,
     ) -> Result<Nanos> {
         let outcome = self.arm(replay, threads, arm, (0, 1), context)?;
-        let seen = Expected {
-            sum: outcome.results.iter().fold(0, |sum, result| sum.wrapping_add(result.sum)),
-            lines: outcome.results.iter().map(|result| result.lines).sum(),
-        };
-        let streams = Parts::of(arm).is_some_and(|parts| parts.streams);
-        if streams && seen != expected {
+        let seen = tally(&outcome.results);
+        if let Some(expected) = expected.of(arm).filter(|expected| *expected != seen) {
             return Err(Error::refused(
                 format!("trust {} ({}), arm {}", title(replay.model), describe(threads), arm.name()),
                 format!(
-                    "one token read {} lines with the sum {:#x}, and the plain reader {} lines with {:#x}",
-                    seen.lines, seen.sum, expected.lines, expected.sum
+                    "one token took {} bytes of weights with the sum {:#x}, and one thread alone {} bytes with {:#x}",
+                    seen.bytes, seen.sum, expected.bytes, expected.sum
                 ),
                 "report this as a bug; nothing was recorded for this model",
             ));
@@ -314,7 +340,10 @@ impl Session<'_> {
     /// Checks, finds sample sizes and the roof, then runs the rounds of one model.
     fn measure(&self, replay: &Replay<'_>, context: &mut Context<'_>) -> Result<()> {
         let plan = self.plan;
-        let expected = self.expected(replay);
+        let expected = match self.expected(replay) {
+            Ok(expected) => expected,
+            Err(error) => return (context.outcome)(Outcome::Failed(error)),
+        };
         let Some(baseline) = plan.configurations.iter().find(|configuration| configuration.baseline) else {
             return Ok(());
         };
@@ -346,7 +375,12 @@ impl Session<'_> {
             };
             let mut jobs: Vec<Job<'_>> = Vec::new();
             for (arm, time) in configuration.arms.iter().zip(&times) {
-                jobs.push(job(*arm, if *arm == Arm::Barrier { *time } else { fastest }));
+                let mut job = job(*arm, if *arm == Arm::Barrier { *time } else { fastest });
+                if *arm == Arm::Traced {
+                    let most = STAMPS_MOST / replay.model.barriers_per_token.max(1);
+                    job.tokens = job.tokens.min(most.max(1));
+                }
+                jobs.push(job);
             }
             if configuration.arms.contains(&Arm::Read) {
                 jobs.push(job(Arm::Roof, roof_time.min(fastest)));
@@ -387,17 +421,16 @@ impl Session<'_> {
                     Ok(outcome) => outcome,
                     Err(error) => return (context.outcome)(Outcome::Failed(error)),
                 };
-                // All arms of a round start with the same token, so those of as many tokens read the same words.
-                let sum = outcome.results.iter().fold(0u64, |sum, result| sum.wrapping_add(result.sum));
-                let streams = Parts::of(job.arm).is_some_and(|parts| parts.streams);
-                if streams && *sums.entry(job.tokens).or_insert(sum) != sum {
+                // All arms of a round start with the same token, so those of as many tokens take the same weights.
+                let (parts, taken) = (Parts::of(job.arm), tally(&outcome.results));
+                if parts.streams && *sums.entry((job.tokens, parts.dots)).or_insert(taken) != taken {
                     return (context.outcome)(Outcome::Failed(Error::refused(
                         format!("trust round {round} of {}, arm {}", title(replay.model), job.arm.name()),
-                        "it read other words than another arm of the same tokens",
+                        "it took other weights than another arm of the same tokens",
                         "report this as a bug; rounds before it agreed, this one was dropped",
                     )));
                 }
-                let line = self.line(replay, job, round, outcome, &placement);
+                let line = self.line(replay, job, round, outcome, &placement, context.clock_step);
                 (context.outcome)(Outcome::Measured(Box::new(Line::Decode(line))))?;
             }
         }
@@ -455,6 +488,7 @@ impl Session<'_> {
         round: u32,
         outcome: TeamOutcome<ThreadResult>,
         placement: &[Caveat],
+        clock_step: Nanos,
     ) -> DecodeStep {
         let earliest = outcome.results.iter().map(|result| result.start.0).min().unwrap_or(0);
         let span = |result: &ThreadResult| ThreadSpan {
@@ -462,6 +496,12 @@ impl Session<'_> {
             finish_ns: result.finish.0 - earliest,
         };
         let mut caveats = outcome.caveats;
+        let stamps: Vec<_> = outcome.results.iter().map(|result| &result.stamps[..]).collect();
+        let traced = trace::trace(&stamps, serial(&replay.model.token).cycle(), clock_step);
+        let trace = traced.unwrap_or_else(|by_ns| {
+            caveats.push(Caveat::ClocksDisagree { by_ns });
+            None
+        });
         for caveat in job.of.caveats.iter().chain(&replay.model.caveats).chain(placement) {
             if !caveats.contains(caveat) {
                 caveats.push(caveat.clone());
@@ -484,7 +524,7 @@ impl Session<'_> {
             model: model.model.into(),
             quantization: model.quantization.into(),
             engine: model.engine.name().into(),
-            slicing: SLICING.into(),
+            slicing: self.plan.slicing.name().into(),
             barrier: job.threads.barrier.name().into(),
             wait: job.threads.wait,
             placement: self.plan.placement.clone(),
@@ -495,6 +535,7 @@ impl Session<'_> {
             bytes_per_token: model.bytes_per_token,
             barriers_per_token: model.barriers_per_token,
             resident_bytes: model.layout.resident_bytes,
+            trace,
             summary,
         }
     }
@@ -508,6 +549,19 @@ struct Job<'a> {
     arm: Arm,
     tokens: u64,
     of: &'a Configuration,
+}
+
+/// What all threads took together.
+fn tally(results: &[ThreadResult]) -> Tally {
+    results.iter().fold(Tally::default(), |sum, result| sum.add(result.tally))
+}
+
+/// For each barrier of a token whether it ends a phase in which thread 0 alone works.
+fn serial(token: &Token) -> impl Iterator<Item = bool> + Clone {
+    token.phases.iter().flat_map(|phase| {
+        let is_serial = phase.single_thread || phase.rows == Some(1);
+        std::iter::repeat_n(is_serial, phase.barriers as usize)
+    })
 }
 
 /// From the earliest start to the latest finish.

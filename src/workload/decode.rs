@@ -1,7 +1,7 @@
 //! One token as a flat list of phases: what each reads, what it writes, and where all threads meet.
 
 use super::catalogue::Node;
-use super::{Engine, Model, Quantization, Tensor, Weight};
+use super::{Engine, Model, Quantization, Reading, Tensor, Weight};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -37,6 +37,8 @@ pub struct Phase {
     pub barriers: u32,
     /// Whether only thread 0 works.
     pub single_thread: bool,
+    /// Rows that the work of a phase without a product is split by; `None` where it splits more finely than by thread.
+    pub rows: Option<u64>,
     /// Activation bytes read.
     pub in_bytes: u64,
     /// Activation bytes written.
@@ -50,6 +52,43 @@ impl Phase {
     /// Whether every thread reads all of its input (or of the copy).
     pub fn is_matmul(&self) -> bool {
         matches!(self.op, "MUL_MAT" | "MUL_MAT_ID")
+    }
+
+    /// Whether it takes the mean square of rows.
+    pub fn is_norm(&self) -> bool {
+        self.op.starts_with("RMS_NORM")
+    }
+}
+
+/// Says of each phase of a token how many rows it has. Source: `ggml/src/ggml-cpu` (`ops.cpp`, `binary-ops.cpp`) of
+/// llama.cpp b11434, which splits the nodes named here by rows, and of whose rows one token has one but for heads and
+/// experts.
+pub(super) fn mark_rows(phases: &mut [Phase]) {
+    let mut experts = None;
+    for phase in phases {
+        let picked = match &phase.weight {
+            Some(Weight { reading: Reading::Experts { picked, .. }, .. }) => Some(*picked),
+            _ => None,
+        };
+        phase.rows = match phase.op {
+            "MUL_MAT_ID" => {
+                experts = picked.or(experts);
+                None
+            }
+            "SWIGLU" | "SWIGLU_OAI" | "SWIGLU_CLAMP" | "MUL" | "ADD_ID" if experts.is_some() => experts,
+            // The sum over experts is one row, and ends what is theirs.
+            "ADD" => {
+                experts = None;
+                Some(1)
+            }
+            "SWIGLU" | "SWIGLU_OAI" | "SWIGLU_CLAMP" | "MUL" | "SOFT_MAX" | "ARGSORT" | "TOP_K" | "DIV" | "SIGMOID"
+            | "SOFTPLUS" => Some(1),
+            _ if phase.is_norm() => {
+                let heads = |weight: &Weight| phase.in_bytes / weight.matrix_bytes().max(1);
+                Some(phase.weight.as_ref().map_or(1, heads).max(1))
+            }
+            _ => None,
+        };
     }
 }
 
@@ -78,7 +117,8 @@ impl Token {
             }
         }
         builder.add(None, &graph.after, &model.tensors)?;
-        let phases = builder.phases;
+        let mut phases = builder.phases;
+        mark_rows(&mut phases);
         Ok(Token { model: &model.name, quantization: &quantization.name, engine, phases })
     }
 
@@ -122,6 +162,7 @@ impl Builder {
                 weight,
                 barriers: node.barriers,
                 single_thread: node.single_thread,
+                rows: None,
                 in_bytes: bytes(node.in_kib),
                 out_bytes,
                 copy_bytes: 0,

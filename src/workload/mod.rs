@@ -8,6 +8,7 @@ mod arm;
 mod catalogue;
 pub mod decode;
 pub mod gguf;
+mod slicing;
 
 use crate::error::{Error, Result};
 use crate::kernel::dot::WeightType;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 
 pub use arm::Arm;
 pub use catalogue::models;
+pub use slicing::{Cut, Slicing};
 
 /// A program that generates tokens. It decides where threads wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,7 +60,7 @@ impl Engine {
 /// How weights are stored: blocks of a fixed number of weights in a fixed number of bytes.
 ///
 /// Source: `ggml/src/ggml-common.h` of llama.cpp b11434.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(non_camel_case_types)]
 pub enum BlockType {
     /// 32-bit float.
@@ -178,9 +180,17 @@ pub struct Weight {
     pub row_bytes: u64,
     /// What part is read.
     pub reading: Reading,
+    /// How its rows are stored; `None` for a type that is known by its size alone.
+    pub block: Option<BlockType>,
 }
 
 impl Weight {
+    /// Weights in a row; `None` where the type is not known.
+    pub fn columns(&self) -> Option<u64> {
+        let (bytes, in_block) = self.block?.block();
+        Some(self.row_bytes / bytes * in_block)
+    }
+
     /// Bytes of one matrix.
     pub fn matrix_bytes(&self) -> u64 {
         self.rows * self.row_bytes
@@ -225,12 +235,14 @@ impl Tensor {
 
     /// Its weights in a quantisation; `None` when the model has no such quantisation or rows are no whole blocks.
     pub fn weight(&self, quantization: &Quantization) -> Option<Weight> {
-        let row_bytes = self.block_type(quantization)?.row_bytes(*self.shape.first()?)?;
+        let block = self.block_type(quantization)?;
+        let row_bytes = block.row_bytes(*self.shape.first()?)?;
         let outer = match self.reading {
             Reading::Experts { .. } => &self.shape[1..self.shape.len() - 1],
             Reading::All | Reading::OneRow => &self.shape[1..],
         };
-        Some(Weight { tensor: self.name.clone(), rows: outer.iter().product(), row_bytes, reading: self.reading })
+        let (tensor, rows) = (self.name.clone(), outer.iter().product());
+        Some(Weight { tensor, rows, row_bytes, reading: self.reading, block: Some(block) })
     }
 }
 

@@ -1,32 +1,22 @@
 //! What one thread does for one token: compiled before the clock starts into a flat list of small operations.
 
+use super::arithmetic::{Dots, Multiply};
 use crate::plan::experts::layout::{lines_of, read_lines, table_rows};
 use crate::run::activation::Area;
 use crate::workload::Arm;
 use crate::workload::decode::{Phase, Token};
-use crate::workload::{Reading, Weight};
+use crate::workload::{Cut, Reading, Slicing, Weight};
 use std::ops::Range;
 
 /// One operation of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Read these lines of the arena.
+    /// Read these lines of the arena: the roof's long slices.
     Stream {
         /// First line.
         first: u64,
         /// How many.
         lines: u32,
-    },
-    /// Read this part of the matrix of each expert that the token picks.
-    Experts {
-        /// Line at which the part starts in expert 0.
-        first: u64,
-        /// How many lines in each.
-        lines: u32,
-        /// Lines from an expert to the next.
-        stride: u32,
-        /// The draw of picks: one a layer with experts.
-        draw: u32,
     },
     /// Read a range of the picked experts' matrices laid end to end: the roof's long slices.
     Span {
@@ -40,6 +30,22 @@ pub enum Op {
         start: u32,
         /// And where it ends.
         end: u32,
+    },
+    /// Take these rows of a matrix, or of that of each expert that the token picks.
+    Rows {
+        /// Its number in the program.
+        matrix: u32,
+        /// First row.
+        first: u32,
+        /// How many.
+        rows: u32,
+    },
+    /// Take chunks of a matrix as they come, or of that of each expert that the token picks.
+    Chunks {
+        /// Its number in the program.
+        matrix: u32,
+        /// Number of the counter that hands them out; experts have one each.
+        counter: u32,
     },
     /// Read a row of a table.
     Row {
@@ -70,6 +76,24 @@ pub enum Op {
         /// How many.
         lines: u32,
     },
+    /// Read these lines of an activation buffer and take the mean square of their values, one after another.
+    Norm {
+        /// Which one.
+        from: Area,
+        /// First line.
+        first: u32,
+        /// How many.
+        lines: u32,
+    },
+    /// Convert activations for a product with a matrix.
+    Quantise {
+        /// Its number in the program.
+        matrix: u32,
+        /// First block of the vector.
+        first: u32,
+        /// How many.
+        blocks: u32,
+    },
 }
 
 /// Which kinds of operation an arm has.
@@ -77,6 +101,8 @@ pub enum Op {
 pub struct Parts {
     /// Weights are read.
     pub streams: bool,
+    /// And multiplied with activations, where their type has a kernel.
+    pub dots: bool,
     /// Barrier points are kept.
     pub barriers: bool,
     /// Activations move.
@@ -84,16 +110,16 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Those of an arm. `dot` and `traced` do not exist yet: `None`.
-    pub fn of(arm: Arm) -> Option<Parts> {
-        let (streams, barriers, activations) = match arm {
-            Arm::Roof | Arm::Read => (true, false, false),
-            Arm::Sync => (true, true, false),
-            Arm::Full => (true, true, true),
-            Arm::Barrier => (false, true, false),
-            Arm::Dot | Arm::Traced => return None,
+    /// Those of an arm.
+    pub fn of(arm: Arm) -> Parts {
+        let (streams, dots, barriers, activations) = match arm {
+            Arm::Roof | Arm::Read => (true, false, false, false),
+            Arm::Dot => (true, true, false, false),
+            Arm::Sync => (true, true, true, false),
+            Arm::Full | Arm::Traced => (true, true, true, true),
+            Arm::Barrier => (false, false, true, false),
         };
-        Some(Parts { streams, barriers, activations })
+        Parts { streams, dots, barriers, activations }
     }
 }
 
@@ -115,10 +141,18 @@ impl Share {
         at(self.thread)..at(self.thread + 1)
     }
 
-    /// The lines of its rows of a matrix. Cut at lines, so that each line is read by exactly one thread.
-    fn of_rows(self, rows: u64, row_bytes: u64) -> Range<u64> {
-        let rows = self.of(rows);
-        lines_of(rows.start * row_bytes)..lines_of(rows.end * row_bytes)
+    /// Its lines of a vector that is split by rows, or as finely as by lines.
+    fn of_vector(self, bytes: u64, rows: Option<u64>) -> Range<u64> {
+        match rows.filter(|rows| *rows < lines_of(bytes)) {
+            None => self.of(lines_of(bytes)),
+            Some(rows) => {
+                let mine = self.of(rows);
+                let at = |row: u64| {
+                    if row == rows { lines_of(bytes) } else { bytes * row / rows / crate::memory::Line::BYTES }
+                };
+                at(mine.start)..at(mine.end)
+            }
+        }
     }
 }
 
@@ -137,18 +171,82 @@ pub fn draws(token: &Token) -> Vec<(u64, u64)> {
     draws
 }
 
-/// The program of one thread for a token whose weights lie at `places`.
-pub fn compile(token: &Token, places: &[Option<u64>], share: Share, parts: Parts) -> Vec<Op> {
-    let mut program = Program { ops: Vec::new(), share, parts, area: Area::Even, draws: Draws::default() };
-    for (phase, place) in token.phases.iter().zip(places) {
-        program.phase(phase, *place);
+/// A matrix as threads split it, or one for each expert.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix {
+    /// First line, of expert 0 where it is one of experts.
+    first: u64,
+    /// Lines from an expert to the next.
+    stride: u32,
+    /// Which draw picks the experts; `None` where there is one matrix.
+    draw: Option<u32>,
+    rows: u64,
+    row_bytes: u64,
+    cut: Cut,
+    /// How it is multiplied; `None`: it is read.
+    pub multiply: Option<Multiply>,
+}
+
+impl Matrix {
+    /// Bytes that these rows begin and end at, from the first line of the matrix on.
+    pub fn bytes(&self, rows: &Range<u64>) -> Range<usize> {
+        (rows.start * self.row_bytes) as usize..(rows.end * self.row_bytes) as usize
     }
-    program.ops
+
+    /// Lines that these rows begin in, so that each line belongs to exactly one thread.
+    pub fn lines(&self, rows: &Range<u64>) -> Range<usize> {
+        lines_of(rows.start * self.row_bytes) as usize..lines_of(rows.end * self.row_bytes) as usize
+    }
+}
+
+/// What one thread does.
+#[derive(Debug, Default)]
+pub struct Program {
+    /// In order.
+    pub ops: Vec<Op>,
+    /// Those that `ops` name.
+    pub matrices: Vec<Matrix>,
+    /// Counters that hand out chunks: the same number for all threads.
+    pub counters: u32,
+}
+
+impl Program {
+    /// Whether threads take chunks as they come: then tokens must not overlap, or a counter would serve two of them.
+    pub fn shares_counters(&self) -> bool {
+        self.counters > 0
+    }
+}
+
+/// What programs are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The token.
+    pub token: &'a Token,
+    /// Where its weights lie.
+    pub places: &'a [Option<u64>],
+    /// How rows are split.
+    pub slicing: Slicing,
+    /// How they are multiplied.
+    pub dots: &'a Dots,
+}
+
+/// The program of one thread.
+pub fn compile(source: Source<'_>, share: Share, parts: Parts) -> Program {
+    let mut compiler =
+        Compiler { program: Program::default(), source, share, parts, area: Area::Even, draws: Draws::default() };
+    for (phase, place) in source.token.phases.iter().zip(source.places) {
+        compiler.phase(phase, *place);
+    }
+    // The arms without barriers meet after each token where they share counters.
+    if !parts.barriers && compiler.program.shares_counters() {
+        compiler.program.ops.push(Op::Barrier);
+    }
+    compiler.program
 }
 
 /// The roof's program of one thread: the same lines as a token's, in the longest slices that there are. All of them are
 /// laid end to end and every thread has one contiguous share, with nothing to wait for.
-pub fn compile_roof(token: &Token, places: &[Option<u64>], share: Share) -> Vec<Op> {
+pub fn compile_roof(token: &Token, places: &[Option<u64>], share: Share) -> Program {
     let weights = || {
         token.phases.iter().zip(places).filter_map(|(phase, place)| Some((phase, phase.weight.as_ref()?, (*place)?)))
     };
@@ -172,7 +270,8 @@ pub fn compile_roof(token: &Token, places: &[Option<u64>], share: Share) -> Vec<
             _ if start >= end => {}
             Reading::Experts { .. } => {
                 let matrix = lines_of(weight.matrix_bytes()) as u32;
-                ops.push(Op::Span { first: place, matrix, draw: draw as u16, start: from as u32, end: to as u32 });
+                let draw = draw.unwrap_or(0) as u16;
+                ops.push(Op::Span { first: place, matrix, draw, start: from as u32, end: to as u32 });
             }
             Reading::All => match ops.last_mut() {
                 // Neighbours in memory are one slice.
@@ -183,7 +282,7 @@ pub fn compile_roof(token: &Token, places: &[Option<u64>], share: Share) -> Vec<
             },
         }
     }
-    ops
+    Program { ops, ..Program::default() }
 }
 
 /// Numbers the draws of a token: one a layer with experts.
@@ -194,20 +293,21 @@ struct Draws {
 }
 
 impl Draws {
-    /// The draw that a weight of this layer uses; 0 where it uses none.
-    fn of(&mut self, layer: Option<u32>, weight: &Weight) -> u32 {
-        let Reading::Experts { .. } = weight.reading else { return 0 };
+    /// The draw that a weight of this layer uses; `None` where it uses none.
+    fn of(&mut self, layer: Option<u32>, weight: &Weight) -> Option<u32> {
+        let Reading::Experts { .. } = weight.reading else { return None };
         let draw = match self.last {
             None => 0,
             Some((last, draw)) => draw + u32::from(last != layer),
         };
         self.last = Some((layer, draw));
-        draw
+        Some(draw)
     }
 }
 
-struct Program {
-    ops: Vec<Op>,
+struct Compiler<'a> {
+    program: Program,
+    source: Source<'a>,
     share: Share,
     parts: Parts,
     /// Where the next phase finds its input.
@@ -215,7 +315,7 @@ struct Program {
     draws: Draws,
 }
 
-impl Program {
+impl Compiler<'_> {
     fn phase(&mut self, phase: &Phase, place: Option<u64>) {
         let (from, to) = (self.area, if self.area == Area::Even { Area::Odd } else { Area::Even });
         // A phase of one thread: thread 0 has all of it, the others nothing but the barrier.
@@ -224,14 +324,18 @@ impl Program {
             (true, 0) => Some(Share { thread: 0, threads: 1 }),
             (true, _) => None,
         };
+        let matrix = place.and_then(|place| self.matrix(phase, place));
         let input = lines_of(phase.in_bytes);
         let copy = lines_of(phase.copy_bytes);
         if let Some(share) = share {
             // A matrix product whose weights take the input as it is has nothing to convert.
-            if !phase.is_matmul() || copy > 0 {
-                self.take(from, share.of(input));
+            if phase.is_norm() {
+                self.norm(from, share.of_vector(phase.in_bytes, phase.rows));
+            } else if !phase.is_matmul() || copy > 0 {
+                self.take(from, share.of_vector(phase.in_bytes, phase.rows));
             }
             if copy > 0 {
+                self.quantise(phase, matrix, share);
                 self.put(Area::Copy, share.of(copy));
             }
         }
@@ -245,9 +349,9 @@ impl Program {
                 self.take(from, 0..input);
             }
             if let (Some(weight), Some(place)) = (&phase.weight, place) {
-                self.stream(phase, weight, place, share);
+                self.stream(weight, place, matrix, share);
             }
-            self.put(to, share.of(lines_of(phase.out_bytes)));
+            self.put(to, share.of_vector(phase.out_bytes, phase.rows));
         }
         if phase.barriers > 0 {
             self.barrier();
@@ -258,44 +362,91 @@ impl Program {
         }
     }
 
-    fn stream(&mut self, phase: &Phase, weight: &Weight, place: u64, share: Share) {
+    /// The number of the matrix that a phase streams; `None` where that is a row of a table.
+    fn matrix(&mut self, phase: &Phase, place: u64) -> Option<u32> {
+        let weight = phase.weight.as_ref()?;
         let draw = self.draws.of(phase.layer, weight);
-        if !self.parts.streams {
+        if !self.parts.streams || weight.reading == Reading::OneRow {
+            return None;
+        }
+        let threads = if phase.single_thread { 1 } else { self.share.threads as u64 };
+        let cut = match phase.is_matmul() {
+            true => self.source.slicing.cut(weight.rows, weight.block, draw.is_some(), threads),
+            false => Slicing::Static.cut(weight.rows, weight.block, false, threads),
+        };
+        let dots = Some(self.source.dots).filter(|_| self.parts.dots && phase.is_matmul());
+        self.program.matrices.push(Matrix {
+            first: place,
+            stride: lines_of(weight.matrix_bytes()) as u32,
+            draw,
+            rows: weight.rows,
+            row_bytes: weight.row_bytes,
+            cut,
+            multiply: dots.and_then(|dots| dots.multiply(weight)),
+        });
+        Some(self.program.matrices.len() as u32 - 1)
+    }
+
+    fn stream(&mut self, weight: &Weight, place: u64, matrix: Option<u32>, share: Share) {
+        let Some(matrix) = matrix else {
+            // One row: the first thread has all of it.
+            if self.parts.streams && share.thread == 0 {
+                let (lines, rows) = (lines_of(weight.row_bytes) as u32, table_rows(weight) as u32);
+                self.program.ops.push(Op::Row { first: place, lines, rows });
+            }
+            return;
+        };
+        let cut = self.program.matrices[matrix as usize].cut;
+        if let Cut::Chunks { .. } = cut {
+            let counter = self.program.counters;
+            self.program.counters += match weight.reading {
+                Reading::Experts { picked, .. } => picked as u32,
+                Reading::All | Reading::OneRow => 1,
+            };
+            self.program.ops.push(Op::Chunks { matrix, counter });
             return;
         }
-        let part = share.of_rows(weight.rows, weight.row_bytes);
-        let (first, lines) = (place + part.start, (part.end - part.start) as u32);
-        let op = match weight.reading {
-            Reading::All => Op::Stream { first, lines },
-            Reading::Experts { .. } => {
-                Op::Experts { first, lines, stride: lines_of(weight.matrix_bytes()) as u32, draw }
-            }
-            // One row: the first thread has all of it.
-            Reading::OneRow if share.thread == 0 => {
-                Op::Row { first: place, lines: lines_of(weight.row_bytes) as u32, rows: table_rows(weight) as u32 }
-            }
-            Reading::OneRow => return,
-        };
-        if !matches!(op, Op::Stream { lines: 0, .. } | Op::Experts { lines: 0, .. }) {
-            self.ops.push(op);
+        let rows = cut.first(weight.rows, share.thread as u64, share.threads as u64);
+        if !rows.is_empty() {
+            self.program.ops.push(Op::Rows { matrix, first: rows.start as u32, rows: (rows.end - rows.start) as u32 });
+        }
+    }
+
+    /// The thread's blocks of the copy of a product's input.
+    fn quantise(&mut self, phase: &Phase, matrix: Option<u32>, share: Share) {
+        let Some(matrix) = matrix.filter(|_| self.parts.activations) else { return };
+        let Some(multiply) = self.program.matrices[matrix as usize].multiply else { return };
+        let blocks = share.of(multiply.blocks_of(phase.copy_bytes));
+        if !blocks.is_empty() {
+            let (first, blocks) = (blocks.start as u32, (blocks.end - blocks.start) as u32);
+            self.program.ops.push(Op::Quantise { matrix, first, blocks });
         }
     }
 
     fn barrier(&mut self) {
         if self.parts.barriers {
-            self.ops.push(Op::Barrier);
+            self.program.ops.push(Op::Barrier);
+        }
+    }
+
+    fn norm(&mut self, from: Area, lines: Range<u64>) {
+        if self.parts.activations && !lines.is_empty() {
+            let (first, lines) = (lines.start as u32, (lines.end - lines.start) as u32);
+            self.program.ops.push(Op::Norm { from, first, lines });
         }
     }
 
     fn take(&mut self, from: Area, lines: Range<u64>) {
         if self.parts.activations && !lines.is_empty() {
-            self.ops.push(Op::Take { from, first: lines.start as u32, lines: (lines.end - lines.start) as u32 });
+            let (first, lines) = (lines.start as u32, (lines.end - lines.start) as u32);
+            self.program.ops.push(Op::Take { from, first, lines });
         }
     }
 
     fn put(&mut self, to: Area, lines: Range<u64>) {
         if self.parts.activations && !lines.is_empty() {
-            self.ops.push(Op::Put { to, first: lines.start as u32, lines: (lines.end - lines.start) as u32 });
+            let (first, lines) = (lines.start as u32, (lines.end - lines.start) as u32);
+            self.program.ops.push(Op::Put { to, first, lines });
         }
     }
 }
@@ -352,40 +503,87 @@ pub fn activation_lines(token: &Token) -> usize {
     lines_of(largest.max().unwrap_or(0)) as usize
 }
 
-/// Calls `visit` with each range of lines that an operation reads for a token.
-#[inline]
-pub fn for_each_range(op: &Op, picks: &Picks, token: usize, mut visit: impl FnMut(Range<usize>)) {
-    let range = |first: u64, lines: u32| first as usize..first as usize + lines as usize;
-    match *op {
-        Op::Stream { first, lines } => visit(range(first, lines)),
-        Op::Experts { first, lines, stride, draw } => {
-            for expert in picks.experts(token, draw) {
-                visit(range(first + u64::from(*expert) * u64::from(stride), lines));
+/// What an operation reads of the arena at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Lines, by their numbers.
+    Lines(Range<usize>),
+    /// Rows of the matrix that begins at a line.
+    Rows(usize, Range<u64>),
+}
+
+impl Program {
+    /// Calls `visit` with each piece that an operation of `thread` reads for a token. `next` hands out the chunks of a
+    /// counter: a number below the count of chunks, or any above when there are none left.
+    #[inline]
+    pub fn for_each_piece(
+        &self,
+        op: &Op,
+        (picks, token): (&Picks, usize),
+        share: Share,
+        next: impl Fn(u32, u64) -> u64,
+        mut visit: impl FnMut(Option<&Matrix>, Piece),
+    ) {
+        let range = |first: u64, lines: u32| Piece::Lines(first as usize..first as usize + lines as usize);
+        match *op {
+            Op::Stream { first, lines } => visit(None, range(first, lines)),
+            Op::Rows { matrix, first, rows } => {
+                let matrix = &self.matrices[matrix as usize];
+                let rows = u64::from(first)..u64::from(first) + u64::from(rows);
+                matrix.for_each(picks, token, |_, line| visit(Some(matrix), Piece::Rows(line, rows.clone())));
             }
+            Op::Chunks { matrix, counter } => {
+                let matrix = &self.matrices[matrix as usize];
+                let Cut::Chunks { count, .. } = matrix.cut else { return };
+                matrix.for_each(picks, token, |index, line| {
+                    let mut chunk = share.thread as u64;
+                    while chunk < count {
+                        visit(Some(matrix), Piece::Rows(line, matrix.cut.first(matrix.rows, chunk, count)));
+                        chunk = next(counter + index, count);
+                    }
+                });
+            }
+            Op::Row { first, lines, rows } => {
+                visit(None, range(first + u64::from(picks.row(token, rows)) * u64::from(lines), lines));
+            }
+            Op::Span { first, matrix, draw, start, end } => {
+                for (expert, from) in picks.experts(token, u32::from(draw)).iter().zip((0..).step_by(matrix as usize)) {
+                    let (low, high) = (start.max(from), end.min(from + matrix));
+                    if low < high {
+                        let first = first + u64::from(*expert) * u64::from(matrix) + u64::from(low - from);
+                        visit(None, range(first, high - low));
+                    }
+                }
+            }
+            Op::Barrier | Op::Take { .. } | Op::Put { .. } | Op::Norm { .. } | Op::Quantise { .. } => {}
         }
-        Op::Row { first, lines, rows } => {
-            visit(range(first + u64::from(picks.row(token, rows)) * u64::from(lines), lines));
-        }
-        Op::Span { first, matrix, draw, start, end } => {
-            for (expert, from) in picks.experts(token, u32::from(draw)).iter().zip((0..).step_by(matrix as usize)) {
-                let (low, high) = (start.max(from), end.min(from + matrix));
-                if low < high {
-                    visit(range(first + u64::from(*expert) * u64::from(matrix) + u64::from(low - from), high - low));
+    }
+}
+
+impl Matrix {
+    /// Calls `visit` with the number and the first line of the matrix, or of each expert's that a token picks.
+    #[inline]
+    fn for_each(&self, picks: &Picks, token: usize, mut visit: impl FnMut(u32, usize)) {
+        match self.draw {
+            None => visit(0, self.first as usize),
+            Some(draw) => {
+                for (index, expert) in (0..).zip(picks.experts(token, draw)) {
+                    visit(index, (self.first + u64::from(*expert) * u64::from(self.stride)) as usize);
                 }
             }
         }
-        Op::Barrier | Op::Take { .. } | Op::Put { .. } => {}
     }
 }
 
 /// The ranges of whole matrices that a token reads, as the layout has them: computed without any slicing, to check it.
-pub fn whole_ranges(token: &Token, places: &[Option<u64>], picks: &Picks, index: usize) -> Vec<Range<usize>> {
+/// With each the weight, by its phase.
+pub fn whole_ranges(token: &Token, places: &[Option<u64>], picks: &Picks, index: usize) -> Vec<(usize, Range<usize>)> {
     let mut ranges = Vec::new();
     let mut layers = Vec::new();
-    for (phase, place) in token.phases.iter().zip(places) {
+    for (number, (phase, place)) in token.phases.iter().zip(places).enumerate() {
         let (Some(weight), Some(place)) = (&phase.weight, place) else { continue };
         let matrix = lines_of(weight.matrix_bytes());
-        let mut add = |first: u64, lines: u64| ranges.push(first as usize..(first + lines) as usize);
+        let mut add = |first: u64, lines: u64| ranges.push((number, first as usize..(first + lines) as usize));
         match weight.reading {
             Reading::All => add(*place, matrix),
             Reading::Experts { .. } => {

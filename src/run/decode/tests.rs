@@ -1,26 +1,67 @@
 //! Programs without timing, for every model; and a small replay through the whole path.
 
-use super::program::{Op, Share, compile, compile_roof, for_each_range, whole_ranges};
+use super::program::{Op, Piece, Program, Share, compile, compile_roof, whole_ranges};
 use super::*;
 use crate::memory::{Pages, Policy};
 use crate::plan::CacheGroups;
-use crate::plan::experts::layout::Layout;
+use crate::plan::experts::layout::{Layout, read_lines};
 use crate::plan::experts::{RoofRule, RoundRule};
 use crate::run::Stop;
 use crate::run::activation::Area;
 use crate::run::clock::Clock;
 use crate::units::{Bytes, NodeSet};
 use crate::workload::decode::{Phase, Token};
-use crate::workload::{Engine, Reading, Weight, models};
+use crate::workload::{BlockType, Engine, Reading, Slicing, Weight, models};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
 const THREADS: [usize; 5] = [1, 2, 3, 5, 8];
 
+fn dots() -> Dots {
+    Dots::new(Flavour::Engine, &IsaSet::detect(), std::iter::empty()).unwrap()
+}
+
+fn sliced(token: &Token, places: &[Option<u64>], threads: usize, arm: Arm, slicing: Slicing) -> Vec<Program> {
+    let source = Source { token, places, slicing, dots: &dots() };
+    (0..threads).map(|thread| compile(source, Share { thread, threads }, Parts::of(arm))).collect()
+}
+
 fn programs(token: &Token, places: &[Option<u64>], threads: usize, arm: Arm) -> Vec<Vec<Op>> {
-    let parts = Parts::of(arm).unwrap();
-    (0..threads).map(|thread| compile(token, places, Share { thread, threads }, parts)).collect()
+    sliced(token, places, threads, arm, Slicing::Chunks).into_iter().map(|program| program.ops).collect()
+}
+
+/// What each thread takes of the arena, in lines. Threads come one after another, so the first one that comes to shared
+/// chunks takes all that nobody begins with; those that come later are told that none are left.
+fn lines(programs: &[Program], picks: &Picks, token: usize) -> Vec<Vec<Range<usize>>> {
+    let threads = programs.len();
+    let counters = RefCell::new(BTreeMap::<u32, u64>::new());
+    let of_thread = |(thread, program): (usize, &Program)| {
+        let mut ranges = Vec::new();
+        let next = |counter, count: u64| {
+            let mut counters = counters.borrow_mut();
+            let given = counters.entry(counter).or_insert(0);
+            *given += 1;
+            assert!(*given <= count, "every token must take as many numbers as there are chunks");
+            *given - 1 + threads as u64
+        };
+        for op in &program.ops {
+            program.for_each_piece(op, (picks, token), Share { thread, threads }, next, |matrix, piece| match piece {
+                Piece::Lines(lines) => ranges.push(lines),
+                Piece::Rows(line, rows) => {
+                    let lines = matrix.unwrap().lines(&rows);
+                    ranges.push(line + lines.start..line + lines.end);
+                }
+            });
+        }
+        ranges
+    };
+    let ranges = programs.iter().enumerate().map(of_thread).collect();
+    // As many numbers as chunks: the next token counts on from there.
+    let chunks = programs[0].ops.iter().filter(|op| matches!(op, Op::Chunks { .. })).count();
+    assert!(counters.borrow().len() >= chunks);
+    ranges
 }
 
 /// How often each line is covered, as the places where that changes: equal maps mean equal cover.
@@ -35,7 +76,7 @@ fn cover(ranges: impl IntoIterator<Item = Range<usize>>) -> BTreeMap<usize, i64>
 }
 
 fn is_stream(op: &Op) -> bool {
-    matches!(op, Op::Stream { .. } | Op::Experts { .. } | Op::Span { .. } | Op::Row { .. })
+    matches!(op, Op::Stream { .. } | Op::Rows { .. } | Op::Chunks { .. } | Op::Span { .. } | Op::Row { .. })
 }
 
 /// Calls `check` for every model, its largest and its smallest quantisation, and every number of threads.
@@ -56,15 +97,14 @@ fn everywhere(check: impl Fn(&Token, &[Option<u64>], usize, &str)) {
 fn slices_cover_each_selected_matrix_once() {
     everywhere(|token, places, threads, name| {
         let picks = Picks::new(token, 3);
-        for index in [0, 1] {
-            let mut slices = Vec::new();
-            for op in programs(token, places, threads, Arm::Read).iter().flatten() {
-                for_each_range(op, &picks, index, |range| slices.push(range));
+        for slicing in Slicing::ALL {
+            for index in [0, 1] {
+                let slices = lines(&sliced(token, places, threads, Arm::Read, slicing), &picks, index);
+                let whole = whole_ranges(token, places, &picks, index).into_iter().map(|(_, range)| range);
+                let all: u64 = token.phases.iter().filter_map(|phase| phase.weight.as_ref()).map(read_lines).sum();
+                assert_eq!(whole.clone().map(|range| range.len() as u64).sum::<u64>(), all, "{name}");
+                assert_eq!(cover(slices.into_iter().flatten()), cover(whole), "{name} {}", slicing.name());
             }
-            let whole = whole_ranges(token, places, &picks, index);
-            let lines: u64 = token.phases.iter().filter_map(|phase| phase.weight.as_ref()).map(read_lines).sum();
-            assert_eq!(whole.iter().map(|range| range.len() as u64).sum::<u64>(), lines, "{name}");
-            assert_eq!(cover(slices), cover(whole), "{name}");
         }
     });
 }
@@ -73,23 +113,19 @@ fn slices_cover_each_selected_matrix_once() {
 fn the_roof_reads_the_same_lines_in_the_longest_slices() {
     everywhere(|token, places, threads, name| {
         let picks = Picks::new(token, 3);
-        let ranges = |program: &[Op], index| {
-            let mut ranges = Vec::new();
-            program.iter().for_each(|op| for_each_range(op, &picks, index, |range| ranges.push(range)));
-            ranges
-        };
-        let roof: Vec<Vec<Op>> =
+        let roof: Vec<Program> =
             (0..threads).map(|thread| compile_roof(token, places, Share { thread, threads })).collect();
         for index in [0, 1] {
-            let slices = roof.iter().flat_map(|program| ranges(program, index));
-            assert_eq!(cover(slices), cover(whole_ranges(token, places, &picks, index)), "{name}");
+            let whole = whole_ranges(token, places, &picks, index).into_iter().map(|(_, range)| range);
+            assert_eq!(cover(lines(&roof, &picks, index).into_iter().flatten()), cover(whole), "{name}");
         }
-        let lines = |program: &Vec<Op>| ranges(program, 0).iter().map(ExactSizeIterator::len).sum::<usize>();
-        let (least, most) = (roof.iter().map(lines).min().unwrap(), roof.iter().map(lines).max().unwrap());
+        let roof = lines(&roof, &picks, 0);
+        let sizes = || roof.iter().map(|ranges| ranges.iter().map(ExactSizeIterator::len).sum::<usize>());
+        let (least, most) = (sizes().min().unwrap(), sizes().max().unwrap());
         let row = token.phases.iter().filter_map(|phase| phase.weight.as_ref()).map(|weight| weight.row_bytes / 64 + 1);
         assert!(most - least <= 2 * row.max().unwrap() as usize + threads, "{name}: {least} to {most} lines");
-        let read = programs(token, places, threads, Arm::Read);
-        let count = |programs: &[Vec<Op>]| programs.iter().map(|program| ranges(program, 0).len()).sum::<usize>();
+        let read = lines(&sliced(token, places, threads, Arm::Read, Slicing::Static), &picks, 0);
+        let count = |ranges: &[Vec<Range<usize>>]| ranges.iter().map(Vec::len).sum::<usize>();
         assert!(count(&roof) <= count(&read), "{name}");
     });
 }
@@ -103,21 +139,31 @@ fn every_thread_meets_as_often_as_the_graph_says() {
                 assert_eq!(barriers, token.barriers(), "{name} {}", arm.name());
             }
         }
-        let silent = programs(token, places, threads, Arm::Read);
-        assert!(silent.iter().flatten().all(is_stream), "{name}");
+        for arm in [Arm::Read, Arm::Dot] {
+            let silent = sliced(token, places, threads, arm, Slicing::Static);
+            assert!(silent.iter().all(|program| program.ops.iter().all(is_stream)), "{name}");
+            // Shared counters must be done with one token before the next begins.
+            for program in sliced(token, places, threads, arm, Slicing::Chunks) {
+                let barriers = program.ops.iter().filter(|op| **op == Op::Barrier).count();
+                let chunks = program.ops.iter().any(|op| matches!(op, Op::Chunks { .. }));
+                assert_eq!(barriers, usize::from(chunks), "{name}");
+                assert!(barriers == 0 || program.ops.last() == Some(&Op::Barrier), "{name}");
+            }
+        }
     });
 }
 
 #[test]
 fn arms_differ_only_in_what_they_should() {
     everywhere(|token, places, threads, name| {
-        let arms = [Arm::Read, Arm::Sync, Arm::Full].map(|arm| programs(token, places, threads, arm));
-        let [read, sync, full] = &arms;
+        let arms = [Arm::Read, Arm::Dot, Arm::Sync, Arm::Full, Arm::Traced];
+        let [read, dot, sync, full, traced] = &arms.map(|arm| programs(token, places, threads, arm));
+        assert_eq!((read, full), (dot, traced), "{name}");
         let only = |program: &[Op], keep: &dyn Fn(&Op) -> bool| -> Vec<Op> {
             program.iter().filter(|op| keep(op)).copied().collect()
         };
         for thread in 0..threads {
-            assert_eq!(only(&sync[thread], &is_stream), read[thread], "{name}");
+            assert_eq!(only(&sync[thread], &is_stream), only(&read[thread], &is_stream), "{name}");
             let without_activations = only(&full[thread], &|op| is_stream(op) || *op == Op::Barrier);
             assert_eq!(without_activations, sync[thread], "{name}");
         }
@@ -140,7 +186,7 @@ fn between_barriers_nobody_writes_what_another_reads_or_writes() {
                         section += 1;
                         continue;
                     }
-                    Op::Take { from, first, lines } => (false, from, first, lines),
+                    Op::Take { from, first, lines } | Op::Norm { from, first, lines } => (false, from, first, lines),
                     Op::Put { to, first, lines } => (true, to, first, lines),
                     _ => continue,
                 };
@@ -169,11 +215,14 @@ fn a_phase_reads_what_the_last_one_wrote() {
         for op in program {
             match *op {
                 Op::Put { to, .. } => written = to,
-                Op::Take { from, .. } => assert!(from == written || written == Area::Copy, "{name}"),
+                Op::Take { from, .. } | Op::Norm { from, .. } => {
+                    assert!(from == written || written == Area::Copy, "{name}");
+                }
                 _ => {}
             }
         }
-        let takes = |area| program.iter().filter(|op| matches!(op, Op::Take { from, .. } if *from == area)).count();
+        let reads = |op: &Op, area| matches!(op, Op::Take { from, .. } | Op::Norm { from, .. } if *from == area);
+        let takes = |area| program.iter().filter(|op| reads(op, area)).count();
         assert!(takes(Area::Even) > token.phases.len() / 4 && takes(Area::Odd) > token.phases.len() / 4, "{name}");
     });
 }
@@ -208,14 +257,17 @@ fn operations_are_small() {
 }
 
 fn phase(op: &'static str, layer: u32, weight: Option<(&str, u64, u64, Reading)>, barriers: u32) -> Phase {
-    let weight =
-        weight.map(|(tensor, rows, row_bytes, reading)| Weight { tensor: tensor.into(), rows, row_bytes, reading });
+    let weight = weight.map(|(tensor, rows, row_bytes, reading)| {
+        let block = (row_bytes % 34 == 0).then_some(BlockType::Q8_0);
+        Weight { tensor: tensor.into(), rows, row_bytes, reading, block }
+    });
     Phase {
         op,
         layer: Some(layer),
         weight,
         barriers,
         single_thread: op == "GET_ROWS",
+        rows: (op == "ADD").then_some(1),
         in_bytes: 4096,
         out_bytes: 2048,
         copy_bytes: 1088 * u64::from(op.starts_with("MUL_MAT")),
@@ -249,12 +301,13 @@ fn small_plan() -> Plan {
         baseline,
         caveats: Vec::new(),
     };
-    let arms = [Arm::Read, Arm::Sync, Arm::Full, Arm::Barrier];
+    let arms = [Arm::Read, Arm::Dot, Arm::Sync, Arm::Full, Arm::Traced, Arm::Barrier];
     Plan {
         arena_bytes: layout.resident_bytes,
         pages: Pages::Default,
         placement: Policy::FirstTouch,
         memory_nodes: NodeSet::default(),
+        slicing: Slicing::Chunks,
         seed: 5,
         models: vec![ModelPlan {
             model: "small",
@@ -311,6 +364,15 @@ fn a_small_replay_records_every_arm_of_every_round() {
         assert!(step.step.samples_ns.len() == 1 && step.step.samples_ns[0] > 0 && step.step.units_per_sample > 0);
         assert!(step.step.caveats.contains(&Caveat::MemorySizeUnknown));
         assert_eq!(step.barriers_per_token, 24);
+        // Clocks of CPUs may disagree; then there is a caveat instead.
+        let disagree = step.step.caveats.iter().any(|caveat| matches!(caveat, Caveat::ClocksDisagree { .. }));
+        assert_eq!(step.trace.is_some() || disagree, step.arm == Arm::Traced);
+        if let Some(trace) = &step.trace {
+            assert_eq!(trace.busy_ns.len(), step.step.threads as usize);
+            let elapsed = step.step.samples_ns[0];
+            assert!(trace.busy_ns.iter().all(|busy| (1..elapsed).contains(busy)) && trace.barrier_ns < elapsed);
+            assert!(trace.serial_ns <= trace.busy_ns[0]);
+        }
         *arms.entry((step.arm, step.step.threads * u32::from(step.arm != Arm::Roof), step.barrier)).or_insert(0) += 1;
     }
     let arm = |arm, threads, barrier: &str, times| ((arm, threads, barrier.to_owned()), times);
@@ -318,8 +380,12 @@ fn a_small_replay_records_every_arm_of_every_round() {
         arm(Arm::Roof, 0, "central", 4),
         arm(Arm::Read, 1, "central", 2),
         arm(Arm::Read, 2, "central", 2),
+        arm(Arm::Dot, 1, "central", 2),
+        arm(Arm::Dot, 2, "central", 2),
         arm(Arm::Sync, 1, "central", 2),
         arm(Arm::Sync, 2, "central", 2),
+        arm(Arm::Traced, 1, "central", 2),
+        arm(Arm::Traced, 2, "central", 2),
         arm(Arm::Full, 1, "central", 2),
         arm(Arm::Full, 2, "central", 2),
         arm(Arm::Full, 2, "dissemination", 2),
@@ -344,12 +410,23 @@ fn a_signal_leaves_out_what_was_not_begun() {
 #[test]
 fn the_check_catches_a_wrong_sum_and_a_line_too_few() {
     outcomes(0, |plan, isa, context| {
-        let session = prepare(plan, isa, context)?.unwrap();
+        let mut session = prepare(plan, isa, context)?.unwrap();
         let replay = Replay::new(&plan.models[0], 1);
-        let right = session.expected(&replay);
+        session.fill(&replay, context)?;
+        let right = session.expected(&replay)?;
+        let products = |tally: Tally| (tally.sum, tally.bytes);
+        assert_ne!(products(right.read), products(right.dot));
         let check = |expected| session.checked(&replay, &plan.configurations[1], context, expected);
-        assert_eq!(check(right)?.len(), 4);
-        for wrong in [Expected { sum: right.sum ^ 1, ..right }, Expected { lines: right.lines - 1, ..right }] {
+        assert_eq!(check(right)?.len(), 6);
+        let read = |tally: Tally| Expected { read: tally, ..right };
+        let dot = |tally: Tally| Expected { dot: tally, ..right };
+        let flipped = |tally: Tally| Tally { sum: tally.sum ^ 1, ..tally };
+        let short = |tally: Tally| Tally { bytes: tally.bytes - 64, ..tally };
+        for wrong in [dot(flipped(right.dot)), dot(short(right.dot))] {
+            let error = check(wrong).unwrap_err().to_string();
+            assert!(error.contains("arm dot"), "{error}");
+        }
+        for wrong in [read(flipped(right.read)), read(short(right.read))] {
             let error = check(wrong).unwrap_err().to_string();
             assert!(error.contains("small Q8_0") && error.contains("2 threads"), "{error}");
             // The roof has a program of its own, and the same check.

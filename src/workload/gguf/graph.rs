@@ -158,6 +158,7 @@ impl<'a> Builder<'a> {
             weight: tensor.map(|tensor| tensor.weight.clone()),
             barriers: 1 + u32::from(meets_inside),
             single_thread,
+            rows: None,
             in_bytes: reads * ACTIVATION_BYTES,
             out_bytes: writes * ACTIVATION_BYTES,
             copy_bytes: 0,

@@ -9,7 +9,7 @@ mod header;
 mod inspection;
 mod storage;
 
-use super::decode::{Phase, Token};
+use super::decode::{Phase, Token, mark_rows};
 use super::{Engine, Reading, Weight};
 use crate::error::{Error, Result};
 use header::{AGAIN, unusable};
@@ -285,7 +285,7 @@ impl ModelFile {
         };
         self.tensors.push(FileTensor {
             layer,
-            weight: Weight { tensor: name, rows, row_bytes: info.row_bytes, reading },
+            weight: Weight { tensor: name, rows, row_bytes: info.row_bytes, reading, block: info.storage.block() },
             columns: info.shape[0],
             matrices,
             storage: info.storage,
@@ -316,7 +316,13 @@ impl ModelFile {
         let is_read = layer.is_none_or(|layer| layer < self.layers);
         self.tensors.push(FileTensor {
             layer,
-            weight: Weight { tensor: name, rows: first.rows(), row_bytes, reading: Reading::Experts { of, picked } },
+            weight: Weight {
+                tensor: name,
+                rows: first.rows(),
+                row_bytes,
+                reading: Reading::Experts { of, picked },
+                block: first.storage.block(),
+            },
             columns: first.shape[0],
             matrices: 1,
             storage: first.storage,
@@ -438,7 +444,8 @@ impl ModelFile {
                 "take a smaller model; `membar inspect` prints what this one reads",
             ));
         }
-        let phases = graph::known(self).unwrap_or_else(|| graph::by_tensor(self));
+        let mut phases = graph::known(self).unwrap_or_else(|| graph::by_tensor(self));
+        mark_rows(&mut phases);
         Ok(Token { model: self.file.clone().leak(), quantization: self.quantization().leak(), engine, phases })
     }
 }

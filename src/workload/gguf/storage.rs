@@ -142,6 +142,14 @@ static OTHERS: [Row; 78] = [
 ];
 
 impl Storage {
+    /// The type as the catalogue knows it; `None` for one that only files have.
+    pub fn block(self) -> Option<BlockType> {
+        match self {
+            Storage::Block(block) => Some(block),
+            Storage::Other(_) | Storage::Unknown(_) => None,
+        }
+    }
+
     /// The type of a number.
     pub fn of(id: u32) -> Storage {
         if let Some((_, block)) = BLOCKS.iter().find(|(known, _)| *known == id) {
