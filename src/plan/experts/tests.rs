@@ -61,7 +61,7 @@ fn the_default_plan() {
     let shapes: Vec<(usize, &str, usize, bool)> =
         plan.configurations.iter().map(|c| (c.cpus.len(), c.barrier.name(), c.arms.len(), c.baseline)).collect();
     let others = ["dissemination"];
-    let sweep = [(1, "central", 6, false), (2, "central", 4, true)];
+    let sweep = [(1, "central", 6, false), (2, "central", 6, true)];
     let changes = others.map(|barrier| (2, barrier, 1, false));
     assert_eq!(shapes, [&sweep[..], &changes].concat());
     assert!(plan.models.iter().all(|model| model.caveats.is_empty()), "{:?}", plan.models[0].caveats);
