@@ -9,6 +9,7 @@ mod catalogue;
 mod custom;
 pub mod decode;
 pub mod gguf;
+mod routing;
 
 use crate::error::{Error, Result};
 use crate::kernel::dot::WeightType;
@@ -18,6 +19,7 @@ use std::path::Path;
 
 pub use arm::Arm;
 pub use catalogue::models;
+pub use routing::{Recorded, Routing};
 
 /// A program that generates tokens. It decides where threads wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
