@@ -170,3 +170,56 @@ fn a_file_is_replayed_as_a_model_is() {
     let said = text(&output.stderr);
     assert!(output.status.success() || said.contains("another membar is measuring"), "{said}");
 }
+
+#[test]
+fn a_described_model_is_inspected_and_replayed() {
+    const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tts-400m.toml");
+    let output = membar(&["inspect", EXAMPLE, "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["file"], &json["name"]), (&"tts-400m.toml".into(), &"tts-400m".into()));
+    assert_eq!(json["gguf_version"], serde_json::Value::Null);
+    assert_eq!(json["barriers_per_token"]["llama.cpp"], 24 * 25 + 6);
+    let said = text(&membar(&["inspect", EXAMPLE]).stdout);
+    assert!(said.contains("(described by its") && !said.contains("GGUF"), "{said}");
+
+    let output = membar(&["experts", "--plan", "--threads", "1", "--model", EXAMPLE, "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let model = &plan["experts"]["models"][0];
+    assert_eq!((&model["model"], &model["quantization"]), (&"tts-400m.toml".into(), &"Q8_0".into()), "{plan}");
+    assert_eq!(model["bytes_per_token"], json["read_bytes_per_token"]["total"]);
+    assert_eq!(model["barriers_per_token"], 24 * 25 + 6);
+    let output = membar(&["experts", "--plan", "--model", EXAMPLE, "--quantization", "F16"]);
+    assert!(text(&output.stderr).contains("leave out --quantization"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn bad_descriptions_end_with_one_sentence_and_status_2() {
+    let scratch = Scratch::new("described");
+    let good = include_bytes!("../examples/tts-400m.toml");
+    let zero = text(good).replace("layers = 24", "layers = 0").into_bytes();
+    let cases = [
+        ("zero.toml", &zero[..], "layers is 0"),
+        ("binary.TOML", &mixture().bytes()[..], "UTF-8"),
+        ("long.toml", &[&good[..], &[b'#'; 1 << 16]].concat()[..], "more than 65536 bytes"),
+        ("empty.toml", &b""[..], "missing field"),
+    ];
+    for (name, bytes, reason) in cases {
+        let file = scratch.file(name, bytes);
+        for arguments in [&["inspect", &file][..], &["experts", "--plan", "--model", &file]] {
+            let output = membar(arguments);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+            assert!(said.contains(reason) && said.contains(name), "{arguments:?} does not say '{reason}': {said}");
+            assert!(output.stdout.is_empty() && said.lines().count() == 1, "{said}");
+        }
+    }
+    std::fs::create_dir(scratch.0.join("directory.toml")).unwrap();
+    for name in ["directory.toml", "nowhere.toml"] {
+        let output = membar(&["inspect", scratch.0.join(name).to_str().unwrap()]);
+        let said = text(&output.stderr);
+        assert!(said.contains(name) && said.contains("name a file that describes a model in TOML"), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
+    }
+}

@@ -161,7 +161,8 @@ pub struct BarrierArgs {
 pub struct ExpertsArgs {
     #[command(flatten)]
     common: Common,
-    /// Model of the catalogue, as --list names it, or a file (MODEL.gguf) of which only the header is read
+    /// Model of the catalogue, as --list names it, or a file: MODEL.gguf, of which only the header is read, or
+    /// a description, MODEL.toml
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Quantization of the model, as --list names it

@@ -5,14 +5,15 @@ use super::output::{self, Format};
 use crate::error::Result;
 use crate::report;
 use crate::units::BytesPerSecond;
-use crate::workload::gguf::{self, Inspection};
+use crate::workload;
+use crate::workload::gguf::Inspection;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `membar inspect`.
 #[derive(clap::Args, Debug)]
 pub struct InspectArgs {
-    /// A model in GGUF; of a split one any of its files, the others beside it
+    /// A model in GGUF (of a split one any of its files, the others beside it), or described in TOML (FILE.toml)
     file: PathBuf,
     /// Also print the most tokens/s that this bandwidth allows, GB/s (10⁹)
     #[arg(long, value_name = "GB/S")]
@@ -29,7 +30,7 @@ pub struct InspectArgs {
 pub fn run(arguments: &InspectArgs) -> Result<ExitCode> {
     let format = Format::parse(&arguments.format)?;
     let bandwidth = arguments.bandwidth.as_deref().map(|text| rate("--bandwidth", text)).transpose()?;
-    let model = gguf::open(&arguments.file)?;
+    let model = workload::open(&arguments.file)?;
     let inspection = Inspection::new(&model, bandwidth.map(BytesPerSecond));
     output::document(&report::inspection(&inspection), format, &inspection)
 }

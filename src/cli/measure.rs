@@ -422,17 +422,17 @@ fn model_choice(model: &str, quantization: Option<&str>) -> Result<plan::experts
         quantization: quantization.map(str::to_owned),
         file: None,
     };
-    if !model.to_ascii_lowercase().ends_with(".gguf") {
+    if !workload::is_file_name(model) {
         return Ok(choice);
     }
     if let Some(quantization) = quantization {
         return Err(Error::usage(
             format!("replay the file {model} in {quantization}"),
-            "a file is in one quantization",
+            "a file says itself how its weights are stored",
             "leave out --quantization, or name a model of the catalogue (--list)",
         ));
     }
-    Ok(plan::experts::ModelChoice { file: Some(workload::gguf::open(Path::new(model))?), ..choice })
+    Ok(plan::experts::ModelChoice { file: Some(workload::open(Path::new(model))?), ..choice })
 }
 
 /// From flags to plans.

@@ -18,13 +18,16 @@ pub fn inspection(inspection: &Inspection) -> Document {
     if inspection.vocabulary > 0 {
         facts.push(format!("vocabulary of {}", inspection.vocabulary));
     }
-    let files = if inspection.files == 1 { "1 file".to_owned() } else { format!("{} files", inspection.files) };
+    let source = match (inspection.gguf_version, inspection.files) {
+        (None, _) => "described by its dimensions".to_owned(),
+        (Some(version), 1) => format!("1 file, GGUF version {version}"),
+        (Some(version), files) => format!("{files} files, GGUF version {version}"),
+    };
     document.paragraph(format!(
-        "{}; {:.3} billion weights in {} ({files}, GGUF version {}).",
+        "{}; {:.3} billion weights in {} ({source}).",
         facts.join(", "),
         inspection.parameters as f64 / 1e9,
-        Bytes(inspection.tensor_bytes),
-        inspection.gguf_version
+        Bytes(inspection.tensor_bytes)
     ));
     let share = |part: u64, whole: u64| format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64);
 

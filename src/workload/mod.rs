@@ -6,17 +6,21 @@
 
 mod arm;
 mod catalogue;
+mod custom;
 pub mod decode;
 pub mod gguf;
 mod slicing;
+mod routing;
 
 use crate::error::{Error, Result};
 use crate::kernel::dot::WeightType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 pub use arm::Arm;
 pub use catalogue::models;
+pub use routing::{Recorded, Routing};
 pub use slicing::{Cut, Slicing};
 
 /// A program that generates tokens. It decides where threads wait for each other.
@@ -351,6 +355,27 @@ impl Model {
         let layers = self.layer_tensors.iter().map(|kind| kind.layers.len() as u64 * of(&kind.tensors));
         of(&self.tensors) + layers.sum::<u64>()
     }
+}
+
+/// Whether a model's name is that of a file: a model in GGUF, or its description in TOML.
+pub fn is_file_name(name: &str) -> bool {
+    is_description(Path::new(name)) || has_extension(Path::new(name), "gguf")
+}
+
+/// Opens a model's file, or the description of a model.
+///
+/// # Errors
+/// A usage error for what is not there, and for what is no model.
+pub fn open(path: &Path) -> Result<gguf::ModelFile> {
+    if is_description(path) { custom::open(path) } else { gguf::open(path) }
+}
+
+fn is_description(path: &Path) -> bool {
+    has_extension(path, "toml")
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|other| other.eq_ignore_ascii_case(extension))
 }
 
 /// The item with that name, else the only one whose name begins so; case is ignored.

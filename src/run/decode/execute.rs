@@ -107,7 +107,7 @@ impl WithBarrier for ArmRun<'_> {
         let counters: Vec<_> = (0..compiled(0).1.counters).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         // Made before, so that a refusal ends the run; each thread makes its own, so that it lies near.
         Vectors::new(self.source.token, self.source.dots)?;
-        let outcome = team::run(self.cpus, self.clock, |seat| {
+        team::run(self.cpus, self.clock, |seat| {
             let (share, program) = compiled(seat.index);
             let vectors = Vectors::new(self.source.token, self.source.dots).ok();
             let meets = program.ops.iter().filter(|op| **op == Op::Barrier).count() * self.tokens as usize;
@@ -136,8 +136,7 @@ impl WithBarrier for ArmRun<'_> {
             let finish = seat.now();
             let (tally, stamps) = worker.map(|worker| (worker.tally, worker.stamps)).unwrap_or_default();
             ThreadResult { start, finish, tally, stamps }
-        });
-        outcome
+        })
     }
 }
 

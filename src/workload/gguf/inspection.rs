@@ -15,8 +15,8 @@ pub struct Inspection {
     pub name: Option<String>,
     /// Its architecture.
     pub architecture: String,
-    /// The version of the format.
-    pub gguf_version: u32,
+    /// The version of the format; null where the model is only described.
+    pub gguf_version: Option<u32>,
     /// Files that it is split into.
     pub files: u32,
     /// Layers that make a token.

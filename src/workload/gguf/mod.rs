@@ -33,7 +33,7 @@ const TABLES: [&str; 7] = [
     "indexer_compressor_ape",
 ];
 /// 281 TB, more than any model has: keeps sums of sizes within 64 bits.
-const MOST_BYTES: u64 = 1 << 48;
+pub(super) const MOST_BYTES: u64 = 1 << 48;
 
 /// A model as its files have it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +44,8 @@ pub struct ModelFile {
     pub title: Option<String>,
     /// Its architecture's name.
     pub architecture: String,
-    /// The version of the format.
-    pub version: u32,
+    /// The version of the format; `None` where the model is only described.
+    pub version: Option<u32>,
     /// Files that it is split into.
     pub shards: u32,
     /// Layers that make a token; those that only guess at the ones after it are not counted.
@@ -167,10 +167,21 @@ impl ModelFile {
 
     /// Puts the headers of a model's files together; the keys are the first one's.
     fn new(file: &str, first: Header, rest: Vec<Header>) -> Result<ModelFile> {
-        let broken = |reason: String| unusable(file, reason, AGAIN);
         let shards = 1 + rest.len() as u32;
         let Header { version, values, tensors: mut infos } = first;
         infos.extend(rest.into_iter().flat_map(|header| header.tensors));
+        ModelFile::of_tensors(file, Some(version), shards, values, infos)
+    }
+
+    /// The model that has these keys and tensors, whether files hold them or somebody describes them.
+    pub(super) fn of_tensors(
+        file: &str,
+        version: Option<u32>,
+        shards: u32,
+        values: BTreeMap<String, Value>,
+        infos: Vec<TensorInfo>,
+    ) -> Result<ModelFile> {
+        let broken = |reason: String| unusable(file, reason, AGAIN);
         if infos.is_empty() {
             return Err(unusable(file, "it has no tensors", "name a file that holds a model, not only its vocabulary"));
         }
