@@ -47,8 +47,6 @@ pub use tree::TreeMember;
 pub use two_level::TwoLevel;
 pub use wait::{UNKNOWN_WAIT, Wait};
 
-use crate::error::{Error, Result};
-
 /// The episode before the first, where episodes are numbered. The numbers wrap two episodes later, so whoever runs a
 /// barrier also tries that: Linux starts its tick counter so for the same reason.
 const EPISODE_ZERO: u32 = u32::MAX - 1;
@@ -338,26 +336,6 @@ impl Algorithm {
     /// Its name.
     pub fn name(self) -> &'static str {
         self.row().name
-    }
-
-    /// Whether its threads can wait like this, where the machine can.
-    pub fn can_wait(self, wait: Wait) -> bool {
-        self.row().waits.iter().any(|can| can.is_like(wait))
-    }
-
-    /// The algorithm of that name.
-    ///
-    /// # Errors
-    /// A usage error that lists the names.
-    pub fn find(name: &str) -> Result<Algorithm> {
-        Algorithm::ALL.iter().copied().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-            Error::usage(
-                format!("use the barrier '{name}'"),
-                "there is no such algorithm",
-                format!("name one of {}", names.join(", ")),
-            )
-        })
     }
 }
 

@@ -53,6 +53,21 @@ impl OpenMp {
         variables
     }
 
+    /// How its threads wait where the environment has these variables and there are no more of them than CPUs.
+    pub fn wait_of(self, variable: impl Fn(&str) -> Option<String>) -> Wait {
+        let is = |name: &str, value: &str| variable(name).is_some_and(|text| text.trim().eq_ignore_ascii_case(value));
+        let spins = variable("GOMP_SPINCOUNT").and_then(|text| text.trim().parse().ok());
+        match (self, spins) {
+            (OpenMp::Libgomp, Some(0)) => Wait::Sleep,
+            (OpenMp::Libgomp, Some(spins)) => Wait::SpinThenFutex(spins),
+            _ if is("OMP_WAIT_POLICY", "passive") || self == OpenMp::Libomp && is("KMP_BLOCKTIME", "0") => Wait::Sleep,
+            // It spins for 200 ms, longer than any phase of a token.
+            (OpenMp::Libomp, _) => Wait::HINT,
+            _ if is("OMP_WAIT_POLICY", "active") || is("GOMP_SPINCOUNT", "infinite") => Wait::HINT,
+            _ => Wait::SpinThenFutex(GOMP_SPINS),
+        }
+    }
+
     /// How its threads wait when they were asked to wait by `wait` and there are more of them than CPUs, or not.
     pub fn waits_by(self, wait: Wait, crowded: bool) -> Wait {
         match (self, wait) {
@@ -79,6 +94,16 @@ mod tests {
         assert_eq!(text(OpenMp::Libgomp, Wait::SpinThenFutex(7)), "GOMP_SPINCOUNT=7");
         assert_eq!(text(OpenMp::Libomp, Wait::Sleep), "OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0");
         assert_eq!(text(OpenMp::Libomp, Wait::HINT), "OMP_WAIT_POLICY=active KMP_BLOCKTIME=infinite");
+        // And back: what the environment of an engine makes of them.
+        for runtime in OpenMp::ALL {
+            for wait in runtime.row().waits {
+                let variables = runtime.policy(*wait);
+                let find = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.clone());
+                assert_eq!(runtime.wait_of(find), *wait, "{}", runtime.name());
+            }
+        }
+        assert_eq!(OpenMp::Libgomp.wait_of(|_| None), Wait::SpinThenFutex(300_000));
+        assert_eq!(OpenMp::Libomp.wait_of(|_| None), Wait::HINT);
         // What its manual says of more threads than CPUs.
         assert_eq!(OpenMp::Libgomp.waits_by(Wait::HINT, true), Wait::SpinThenFutex(1000));
         assert_eq!(OpenMp::Libgomp.waits_by(Wait::SpinThenFutex(300_000), true), Wait::SpinThenFutex(100));

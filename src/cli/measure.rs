@@ -2,7 +2,7 @@
 
 use super::flags::{BarrierArgs, Common, Request};
 use super::output::{self, Format, Json};
-use crate::barrier::{Algorithm, Plugin, Wait};
+use crate::barrier::{Plugin, Wait};
 use crate::caveat::LeftOut;
 use crate::error::{Error, Kind, Result};
 use crate::kernel::{Kernel, Operation, Store};
@@ -599,7 +599,7 @@ fn suite(request: &Request, machine: &Machine, isa: &IsaSet, format: Format) -> 
         });
         options.threads = threads.as_ref().map(|list| list.resolve(most, most)).transpose()?;
         if let Some(name) = &flags.barrier {
-            options.algorithm = Algorithm::find(name)?;
+            (options.barrier, options.wait) = engine_barrier(name)?;
         }
         if let Some(name) = &flags.slicing {
             options.slicing = workload::Slicing::find(name)?;
@@ -641,6 +641,16 @@ fn subjects(flags: &BarrierArgs) -> Result<Vec<Subject>> {
     }
     subjects.push(Subject::Plugin(plugin));
     Ok(subjects)
+}
+
+/// The barrier that a replay waits at, and how where the environment decides: as in an engine that is started from here.
+pub(super) fn engine_barrier(name: &str) -> Result<(Subject, Option<Wait>)> {
+    let barrier = Subject::find(name)?;
+    let wait = match barrier {
+        Subject::OpenMp(runtime) => Some(runtime.wait_of(|variable| std::env::var(variable).ok())),
+        _ => None,
+    };
+    Ok((barrier, wait))
 }
 
 /// The memory node of `--home`.

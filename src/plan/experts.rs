@@ -2,7 +2,7 @@
 
 pub mod layout;
 
-use super::{CacheGroups, Needs, Preset, cache_sum, standing_caveats};
+use super::{CacheGroups, Needs, Preset, Subject, cache_sum, standing_caveats};
 use crate::barrier::{Algorithm, Wait};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::workload::decode::Token;
 use crate::workload::gguf::ModelFile;
 use crate::workload::{Engine, Model, Slicing};
 use layout::Layout;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Weights in memory are at least this many times the last-level caches in scope: a guess that leaves at most an eighth
@@ -46,7 +46,7 @@ pub struct Options {
     /// Thread counts; none means the default sweep.
     pub threads: Option<Vec<u32>>,
     /// The barrier of the baseline.
-    pub algorithm: Algorithm,
+    pub barrier: Subject,
     /// How its threads wait; none means the algorithm's default.
     pub wait: Option<Wait>,
     /// How rows are split over threads.
@@ -84,7 +84,7 @@ impl Options {
             nodes: None,
             placement: None,
             threads: None,
-            algorithm: Algorithm::Central,
+            barrier: Algorithm::Central.into(),
             wait: None,
             slicing: Slicing::Chunks,
             preset: Preset::Default,
@@ -155,9 +155,9 @@ pub struct ModelPlan {
 pub struct Configuration {
     /// The CPU of each thread.
     pub cpus: Vec<CpuId>,
-    /// The barrier.
-    #[serde(serialize_with = "by_name")]
-    pub barrier: Algorithm,
+    /// The barrier. An OpenMP runtime's is entered by threads that the runtime starts, in this process: they wait as the
+    /// environment says, as an engine's would.
+    pub barrier: Subject,
     /// How its threads wait.
     pub wait: Wait,
     /// What to run in every round.
@@ -188,10 +188,6 @@ pub struct RoundRule {
     pub time_per_model: Nanos,
     /// A sample holds as many tokens as it takes to last this long.
     pub sample_at_least: Nanos,
-}
-
-fn by_name<S: Serializer>(algorithm: &Algorithm, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str(algorithm.name())
 }
 
 impl Plan {
@@ -376,13 +372,14 @@ fn memory_nodes(machine: &Machine, options: &Options, scope: &CpuSet) -> NodeSet
 
 /// The thread sweep with the baseline's barrier, then the changes to try on the baseline's threads.
 fn configurations(machine: &Machine, options: &Options) -> Result<Vec<Configuration>> {
-    let wait = match (options.wait, options.algorithm.row().waits) {
-        (Some(wait), _) if options.algorithm.can_wait(wait) => wait,
+    let barrier = &options.barrier;
+    let wait = match (options.wait, barrier.waits()) {
+        (Some(wait), _) if barrier.can_wait(wait) => wait,
         (None, [first, ..]) => *first,
         (Some(wait), waits) => {
             let known: Vec<String> = waits.iter().map(Wait::to_string).collect();
             return Err(Error::usage(
-                format!("wait by '{wait}' at the barrier {}", options.algorithm.name()),
+                format!("wait by '{wait}' at the barrier {}", barrier.name()),
                 "this algorithm cannot wait like that",
                 format!("name one of {}", known.join(", ")),
             ));
@@ -415,22 +412,22 @@ fn configurations(machine: &Machine, options: &Options) -> Result<Vec<Configurat
             "name some with --threads, or leave it out",
         ));
     };
-    let with = |count: usize, barrier, wait, arms: &[Arm], baseline| {
+    let with = |count: usize, barrier: Subject, wait, arms: &[Arm], baseline| {
         let cpus = options.cpus[..count].to_vec();
         let caveats = standing_caveats(machine, &cpus);
         Configuration { cpus, barrier, wait, arms: arms.to_vec(), baseline, caveats }
     };
     let arms = [Arm::Read, Arm::Dot, Arm::Sync, Arm::Full, Arm::Traced, Arm::Barrier];
     let mut list: Vec<Configuration> =
-        counts.iter().map(|count| with(*count, options.algorithm, wait, &arms, *count == baseline)).collect();
+        counts.iter().map(|count| with(*count, barrier.clone(), wait, &arms, *count == baseline)).collect();
     if baseline > 1 {
         // One of each kind that scales: `membar barrier` compares all.
         const OTHERS: [Algorithm; 3] = [Algorithm::Dissemination, Algorithm::TwoLevel, Algorithm::McsTree];
         let most = if options.preset == Preset::Quick { 1 } else { OTHERS.len() };
-        let others = OTHERS.iter().filter(|algorithm| **algorithm != options.algorithm).take(most);
+        let others = OTHERS.iter().filter(|algorithm| Subject::Row(**algorithm) != *barrier).take(most);
         list.extend(others.filter_map(|algorithm| {
             let wait = algorithm.row().waits.first().filter(|wait| wait.keeps_cpu())?;
-            Some(with(baseline, *algorithm, *wait, &[Arm::Full], false))
+            Some(with(baseline, (*algorithm).into(), *wait, &[Arm::Full], false))
         }));
     }
     Ok(list)

@@ -104,4 +104,12 @@ mod tests {
         let error = Subject::find("hypercube").unwrap_err().to_string();
         assert!(error.contains("central") && error.contains("libgomp"), "{error}");
     }
+
+    #[test]
+    fn any_number_of_spins_will_do_but_not_any_way_of_waiting() {
+        let can = |algorithm: Algorithm, wait| Subject::Row(algorithm).can_wait(wait);
+        assert!(can(Algorithm::Central, Wait::SpinThenYield(7)) && can(Algorithm::Futex, Wait::SpinThenFutex(7)));
+        assert!(!can(Algorithm::Central, Wait::SpinThenFutex(7)));
+        assert!(!can(Algorithm::Futex, Wait::HINT) && !can(Algorithm::Standard, Wait::Spin));
+    }
 }

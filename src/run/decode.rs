@@ -7,15 +7,18 @@ mod program;
 mod trace;
 
 use super::activation::Activations;
+use super::openmp::Runtime;
 use super::team::TeamOutcome;
 use super::{Context, Outcome};
-use crate::barrier::{Algorithm, Wait};
+use crate::barrier::Wait;
+use crate::barrier::WithBarrier;
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::kernel::dot::Flavour;
 use crate::kernel::{Kernel, Operation, Reader};
 use crate::machine::IsaSet;
 use crate::memory::{Buffer, Line as MemoryLine};
+use crate::plan::Subject;
 use crate::plan::experts::{Configuration, ModelPlan, Plan};
 use crate::record::{DecodeStep, Line, Step, ThreadSpan};
 use crate::units::{self, CpuId, Nanos};
@@ -145,14 +148,14 @@ struct Replay<'a> {
 #[derive(Clone, Copy)]
 struct Threads<'a> {
     cpus: &'a [CpuId],
-    barrier: Algorithm,
+    barrier: &'a Subject,
     wait: Wait,
 }
 
 impl<'a> From<&'a Configuration> for Threads<'a> {
     fn from(configuration: &'a Configuration) -> Self {
         let Configuration { cpus, barrier, wait, .. } = configuration;
-        Threads { cpus, barrier: *barrier, wait: *wait }
+        Threads { cpus, barrier, wait: *wait }
     }
 }
 
@@ -216,7 +219,7 @@ fn prepare<'a>(plan: &'a Plan, isa: &IsaSet, context: &mut Context<'_>) -> Resul
     Ok(Some(Session { plan, arena, reader, oracle, dots, bind_caveat }))
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
     /// Gives the arena a model's weights, touched by the threads of the widest set.
     fn fill(&mut self, replay: &Replay<'_>, context: &Context<'_>) -> Result<()> {
         let Some(cpus) = self.plan.roof.candidates.last() else { return Ok(()) };
@@ -274,7 +277,17 @@ impl Session<'_> {
             first_token,
             tokens,
         };
-        threads.barrier.with(&self.plan.caches.seating(threads.cpus, threads.wait), run)
+        match threads.barrier {
+            Subject::Row(algorithm) => algorithm.with(&self.plan.caches.seating(threads.cpus, threads.wait), run),
+            // The runtime makes the thread that asks for a team its first member, and keeps the others for that thread's next.
+            Subject::OpenMp(runtime) => Runtime::open(*runtime).and_then(|runtime| by_first_member(runtime, run)),
+            Subject::Plugin(plugin) => plugin.barrier(threads.cpus.len()).and_then(|barrier| run.call(&barrier)),
+            Subject::Given(name) => Err(Error::usage(
+                format!("replay with the barrier {name}"),
+                "it belongs to another program",
+                "name one of `membar barrier --list`",
+            )),
+        }
     }
 
     /// Runs token 0 once for each arm, compares what was streamed with the plain reader, and returns the time of each.
@@ -323,14 +336,14 @@ impl Session<'_> {
         threads: Threads<'_>,
         context: &Context<'_>,
         expected: Expected,
-    ) -> Result<(Vec<CpuId>, Nanos)> {
+    ) -> Result<(&'a [CpuId], Nanos)> {
         let rule = &self.plan.roof;
-        let mut best = (Vec::new(), Nanos(u64::MAX));
+        let mut best: (&[CpuId], Nanos) = (&[], Nanos(u64::MAX));
         for _ in 0..rule.trials.max(1) {
             for cpus in &rule.candidates {
                 let time = self.checked_arm(replay, Threads { cpus, ..threads }, Arm::Roof, context, expected)?;
                 if time < best.1 {
-                    best = (cpus.clone(), time);
+                    best = (cpus, time);
                 }
             }
         }
@@ -340,40 +353,64 @@ impl Session<'_> {
     /// Checks, finds sample sizes and the roof, then runs the rounds of one model.
     fn measure(&self, replay: &Replay<'_>, context: &mut Context<'_>) -> Result<()> {
         let plan = self.plan;
-        let expected = match self.expected(replay) {
-            Ok(expected) => expected,
+        let mut blocks = match self.blocks(replay, context) {
+            Ok(Some(blocks)) => blocks,
+            Ok(None) => return self.stopped(replay, 0, context),
             Err(error) => return (context.outcome)(Outcome::Failed(error)),
         };
+        let mut random = fastrand::Rng::with_seed(replay.seed);
+        let start = context.clock.now();
+        let mut said = start;
+        let mut last = Round::default();
+        for round in 0..plan.rounds.most {
+            let over = context.clock.now().0 - start.0 >= plan.rounds.time_per_model.0;
+            if over && round >= plan.rounds.least {
+                break;
+            }
+            if context.clock.now().0 - said.0 > SILENCE.0 {
+                said = context.clock.now();
+                let what = format!("{}, round {} of {} or more", title(replay.model), round + 1, plan.rounds.least);
+                (context.outcome)(Outcome::Starting(what))?;
+            }
+            last = Round::new(round, self.placement(replay));
+            random.shuffle(&mut blocks);
+            for block in &mut blocks {
+                random.shuffle(block);
+                if !self.run_block(replay, block, &mut last, context)? {
+                    return Ok(());
+                }
+            }
+        }
+        self.keeps_its_place(replay, &last, context)
+    }
+
+    /// What a round runs, checked once. Arms that are compared with each other stand in one block and run back to back: all
+    /// arms of a thread count, and with the baseline's the changes that were planned for its threads. `None` when stopped.
+    fn blocks(&self, replay: &Replay<'_>, context: &Context<'_>) -> Result<Option<Vec<Vec<Job<'a>>>>> {
+        let plan = self.plan;
+        let expected = self.expected(replay)?;
+        let mut blocks: Vec<Vec<Job<'a>>> = Vec::new();
         let Some(baseline) = plan.configurations.iter().find(|configuration| configuration.baseline) else {
-            return Ok(());
+            return Ok(Some(blocks));
         };
-        let (roof_cpus, roof_time) = match self.roof(replay, baseline.into(), context, expected) {
-            Ok(roof) => roof,
-            Err(error) => return (context.outcome)(Outcome::Failed(error)),
-        };
-        // Arms that are compared with each other stand in one block and run back to back: all arms of a thread count, and
-        // with the baseline's the changes that were planned for its threads.
-        let mut blocks: Vec<Vec<Job<'_>>> = Vec::new();
+        let (roof_cpus, roof_time) = self.roof(replay, baseline.into(), context, expected)?;
         let mut changes = Vec::new();
         for (index, configuration) in plan.configurations.iter().enumerate() {
             if context.stop_reason().is_some() {
-                return self.stopped(replay, 0, context);
+                return Ok(None);
             }
-            let times = match self.checked(replay, configuration, context, expected) {
-                Ok(times) => times,
-                Err(error) => return (context.outcome)(Outcome::Failed(error)),
-            };
+            let times = self.checked(replay, configuration, context, expected)?;
             // The arms that are subtracted from each other have the same tokens; the fastest of them must last long enough.
             let streaming = configuration.arms.iter().zip(&times).filter(|(arm, _)| **arm != Arm::Barrier);
             let fastest = streaming.map(|(_, time)| *time).min().unwrap_or(Nanos(1));
             let job = |arm: Arm, time: Nanos| {
                 let threads = match arm {
-                    Arm::Roof => Threads { cpus: &roof_cpus, ..configuration.into() },
+                    Arm::Roof => Threads { cpus: roof_cpus, ..configuration.into() },
                     _ => configuration.into(),
                 };
                 Job { configuration: index as u32, threads, arm, tokens: self.tokens(time), of: configuration }
             };
-            let mut jobs: Vec<Job<'_>> = Vec::new();
+            let mut jobs: Vec<Job<'a>> = Vec::new();
             for (arm, time) in configuration.arms.iter().zip(&times) {
                 let mut job = job(*arm, if *arm == Arm::Barrier { *time } else { fastest });
                 if *arm == Arm::Traced {
@@ -393,56 +430,52 @@ impl Session<'_> {
         if let Some(block) = blocks.iter_mut().find(is_baseline) {
             block.append(&mut changes);
         }
+        Ok(Some(blocks))
+    }
 
-        let mut random = fastrand::Rng::with_seed(replay.seed);
-        let start = context.clock.now();
-        let mut said = start;
-        let mut placement = Vec::new();
-        for round in 0..plan.rounds.most {
-            let over = context.clock.now().0 - start.0 >= plan.rounds.time_per_model.0;
-            if over && round >= plan.rounds.least {
-                break;
+    /// Runs the arms of a block once. Whether to go on; if not, it has been said why.
+    fn run_block(
+        &self,
+        replay: &Replay<'_>,
+        block: &[Job<'a>],
+        round: &mut Round,
+        context: &mut Context<'_>,
+    ) -> Result<bool> {
+        for job in block {
+            if context.stop_reason().is_some() {
+                return self.stopped(replay, round.number, context).map(|()| false);
             }
-            if context.clock.now().0 - said.0 > SILENCE.0 {
-                said = context.clock.now();
-                let what = format!("{}, round {} of {} or more", title(replay.model), round + 1, plan.rounds.least);
-                (context.outcome)(Outcome::Starting(what))?;
+            let tokens = (round.number as usize * ROUND_STRIDE, job.tokens);
+            let outcome = match self.arm(replay, job.threads, job.arm, tokens, context) {
+                Ok(outcome) => outcome,
+                Err(error) => return (context.outcome)(Outcome::Failed(error)).map(|()| false),
+            };
+            // All arms of a round start with the same token, so those of as many tokens take the same weights.
+            let (parts, taken) = (Parts::of(job.arm), tally(&outcome.results));
+            if parts.streams && *round.sums.entry((job.tokens, parts.dots)).or_insert(taken) != taken {
+                let error = Error::refused(
+                    format!("trust round {} of {}, arm {}", round.number, title(replay.model), job.arm.name()),
+                    "it took other weights than another arm of the same tokens",
+                    "report this as a bug; rounds before it agreed, this one was dropped",
+                );
+                return (context.outcome)(Outcome::Failed(error)).map(|()| false);
             }
-            placement = self.placement(replay);
-            random.shuffle(&mut blocks);
-            blocks.iter_mut().for_each(|block| random.shuffle(block));
-            let mut sums = BTreeMap::new();
-            for job in blocks.iter().flatten() {
-                if context.stop_reason().is_some() {
-                    return self.stopped(replay, round, context);
-                }
-                let tokens = (round as usize * ROUND_STRIDE, job.tokens);
-                let outcome = match self.arm(replay, job.threads, job.arm, tokens, context) {
-                    Ok(outcome) => outcome,
-                    Err(error) => return (context.outcome)(Outcome::Failed(error)),
-                };
-                // All arms of a round start with the same token, so those of as many tokens take the same weights.
-                let (parts, taken) = (Parts::of(job.arm), tally(&outcome.results));
-                if parts.streams && *sums.entry((job.tokens, parts.dots)).or_insert(taken) != taken {
-                    return (context.outcome)(Outcome::Failed(Error::refused(
-                        format!("trust round {round} of {}, arm {}", title(replay.model), job.arm.name()),
-                        "it took other weights than another arm of the same tokens",
-                        "report this as a bug; rounds before it agreed, this one was dropped",
-                    )));
-                }
-                let line = self.line(replay, job, round, outcome, &placement, context.clock_step);
-                (context.outcome)(Outcome::Measured(Box::new(Line::Decode(line))))?;
-            }
+            let line = self.line(replay, job, round, outcome, context.clock_step);
+            (context.outcome)(Outcome::Measured(Box::new(Line::Decode(line))))?;
         }
-        // Pages that moved during the last round taint lines that are written already.
-        if let Some(caveat) = self.placement(replay).into_iter().find(|caveat| !placement.contains(caveat)) {
-            return (context.outcome)(Outcome::Failed(Error::refused(
-                format!("keep the weights of {} where they were", title(replay.model)),
-                caveat,
-                "switch automatic NUMA balancing off (kernel.numa_balancing) and run again",
-            )));
-        }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Fails if pages moved during the last round: that taints lines that are written already.
+    fn keeps_its_place(&self, replay: &Replay<'_>, last: &Round, context: &mut Context<'_>) -> Result<()> {
+        let Some(caveat) = self.placement(replay).into_iter().find(|caveat| !last.placement.contains(caveat)) else {
+            return Ok(());
+        };
+        (context.outcome)(Outcome::Failed(Error::refused(
+            format!("keep the weights of {} where they were", title(replay.model)),
+            caveat,
+            "switch automatic NUMA balancing off (kernel.numa_balancing) and run again",
+        )))
     }
 
     fn tokens(&self, time: Nanos) -> u64 {
@@ -485,9 +518,8 @@ impl Session<'_> {
         &self,
         replay: &Replay<'_>,
         job: &Job<'_>,
-        round: u32,
+        round: &Round,
         outcome: TeamOutcome<ThreadResult>,
-        placement: &[Caveat],
         clock_step: Nanos,
     ) -> DecodeStep {
         let earliest = outcome.results.iter().map(|result| result.start.0).min().unwrap_or(0);
@@ -502,7 +534,7 @@ impl Session<'_> {
             caveats.push(Caveat::ClocksDisagree { by_ns });
             None
         });
-        for caveat in job.of.caveats.iter().chain(&replay.model.caveats).chain(placement) {
+        for caveat in job.of.caveats.iter().chain(&replay.model.caveats).chain(&round.placement) {
             if !caveats.contains(caveat) {
                 caveats.push(caveat.clone());
             }
@@ -529,7 +561,7 @@ impl Session<'_> {
             wait: job.threads.wait,
             placement: self.plan.placement.clone(),
             arm: job.arm,
-            round,
+            round: round.number,
             configuration: job.configuration,
             baseline: job.of.baseline,
             bytes_per_token: model.bytes_per_token,
@@ -541,6 +573,13 @@ impl Session<'_> {
     }
 }
 
+/// Runs an arm on a runtime's threads, started from a thread that ends with them: its pin is its own.
+fn by_first_member(runtime: Runtime, run: ArmRun<'_>) -> Result<TeamOutcome<ThreadResult>> {
+    let ended = std::thread::scope(|scope| scope.spawn(|| run.run_by(&runtime, &runtime)).join());
+    let died = |_| Err(Error::refused("run a team of OpenMP", "its first thread died", "report this as a bug"));
+    ended.unwrap_or_else(died)
+}
+
 /// What a round runs once.
 struct Job<'a> {
     /// Its number in the plan: arms that share it are compared with each other.
@@ -549,6 +588,22 @@ struct Job<'a> {
     arm: Arm,
     tokens: u64,
     of: &'a Configuration,
+}
+
+/// One round as far as it has come.
+#[derive(Default)]
+struct Round {
+    number: u32,
+    /// What is wrong with where the weights lie.
+    placement: Vec<Caveat>,
+    /// What arms of so many tokens took, by reading or by multiplying.
+    sums: BTreeMap<(u64, bool), Tally>,
+}
+
+impl Round {
+    fn new(number: u32, placement: Vec<Caveat>) -> Round {
+        Round { number, placement, sums: BTreeMap::new() }
+    }
 }
 
 /// What all threads took together.

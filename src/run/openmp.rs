@@ -163,7 +163,8 @@ fn is_crowded(cpus: &[CpuId]) -> bool {
 type Parallel = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
 
 /// An open runtime: who starts the threads, and the barrier that they enter.
-struct Runtime {
+#[derive(Clone, Copy)]
+pub(super) struct Runtime {
     name: &'static str,
     parallel: Parallel,
     barrier: unsafe extern "C" fn(),
@@ -172,7 +173,7 @@ struct Runtime {
 }
 
 impl Runtime {
-    fn open(runtime: OpenMp) -> Result<Runtime> {
+    pub(super) fn open(runtime: OpenMp) -> Result<Runtime> {
         let failed = |reason: String| {
             Error::refused(format!("open {}", runtime.library()), reason, "install it anew, or leave it out")
         };

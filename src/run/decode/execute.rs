@@ -9,7 +9,7 @@ use crate::kernel::Reader;
 use crate::memory::Line;
 use crate::run::activation::Activations;
 use crate::run::clock::Clock;
-use crate::run::team::{self, TeamOutcome};
+use crate::run::team::{self, Crew, StdThreads, TeamOutcome};
 use crate::units::{CpuId, Nanos};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,6 +96,16 @@ impl WithBarrier for ArmRun<'_> {
     type Output = Result<TeamOutcome<ThreadResult>>;
 
     fn call<B: Barrier>(self, barrier: &B) -> Self::Output {
+        self.run_by(&StdThreads, barrier)
+    }
+}
+
+impl ArmRun<'_> {
+    /// Runs it on threads that `crew` starts.
+    ///
+    /// # Errors
+    /// As [`team::run_by`].
+    pub fn run_by<B: Barrier>(self, crew: &impl Crew, barrier: &B) -> Result<TeamOutcome<ThreadResult>> {
         let compiled = |thread| {
             let share = Share { thread, threads: self.cpus.len() };
             let program = match self.long_slices {
@@ -107,7 +117,7 @@ impl WithBarrier for ArmRun<'_> {
         let counters: Vec<_> = (0..compiled(0).1.counters).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         // Made before, so that a refusal ends the run; each thread makes its own, so that it lies near.
         Vectors::new(self.source.token, self.source.dots)?;
-        team::run(self.cpus, self.clock, |seat| {
+        team::run_by(crew, self.cpus, self.clock, |seat| {
             let (share, program) = compiled(seat.index);
             let vectors = Vectors::new(self.source.token, self.source.dots).ok();
             let meets = program.ops.iter().filter(|op| **op == Op::Barrier).count() * self.tokens as usize;

@@ -2,6 +2,8 @@
 
 use super::program::{Op, Piece, Program, Share, compile, compile_roof, whole_ranges};
 use super::*;
+use crate::barrier::Algorithm;
+use crate::machine::OpenMp;
 use crate::memory::{Pages, Policy};
 use crate::plan::CacheGroups;
 use crate::plan::experts::layout::{Layout, read_lines};
@@ -320,9 +322,9 @@ fn small_plan() -> Plan {
             token,
         }],
         configurations: vec![
-            with(1, Algorithm::Central, &arms, false),
-            with(2, Algorithm::Central, &arms, true),
-            with(2, Algorithm::Dissemination, &[Arm::Full], false),
+            with(1, Algorithm::Central.into(), &arms, false),
+            with(2, Algorithm::Central.into(), &arms, true),
+            with(2, Algorithm::Dissemination.into(), &[Arm::Full], false),
         ],
         roof: RoofRule { candidates: vec![cpus[..1].to_vec(), cpus.clone()], trials: 1 },
         rounds: RoundRule { least: 2, most: 2, time_per_model: Nanos(u64::MAX), sample_at_least: Nanos(100_000) },
@@ -333,6 +335,14 @@ fn small_plan() -> Plan {
 }
 
 fn outcomes(signal: usize, run: impl FnOnce(&Plan, &IsaSet, &mut Context<'_>) -> Result<()>) -> Vec<Outcome> {
+    outcomes_of(&small_plan(), signal, run)
+}
+
+fn outcomes_of(
+    plan: &Plan,
+    signal: usize,
+    run: impl FnOnce(&Plan, &IsaSet, &mut Context<'_>) -> Result<()>,
+) -> Vec<Outcome> {
     let signal = AtomicUsize::new(signal);
     let mut seen = Vec::new();
     let mut outcome = |outcome| {
@@ -342,7 +352,7 @@ fn outcomes(signal: usize, run: impl FnOnce(&Plan, &IsaSet, &mut Context<'_>) ->
     let stop = Stop { signal: &signal, deadline: None };
     let mut context =
         Context { clock: Clock::start(), stop, outcome: &mut outcome, clock_step: Nanos(10), verify: false };
-    run(&small_plan(), &IsaSet::detect(), &mut context).unwrap();
+    run(plan, &IsaSet::detect(), &mut context).unwrap();
     seen
 }
 
@@ -400,6 +410,27 @@ fn verifying_checks_every_configuration_and_times_nothing() {
     let seen = outcomes(0, verify);
     assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|outcome| matches!(outcome, Outcome::Starting(text) if text.starts_with("checked"))));
+}
+
+#[test]
+fn threads_of_an_openmp_runtime_take_the_same_weights() {
+    let before = crate::machine::current_affinity();
+    for runtime in OpenMp::ALL.into_iter().filter(|runtime| OpenMp::installed().contains_key(runtime.name())) {
+        let mut plan = small_plan();
+        for configuration in &mut plan.configurations {
+            configuration.barrier = Subject::OpenMp(runtime);
+        }
+        for outcome in outcomes_of(&plan, 0, run) {
+            match outcome {
+                Outcome::Starting(_) => {}
+                Outcome::Measured(line) => {
+                    assert!(matches!(*line, Line::Decode(step) if step.barrier == runtime.name()));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(crate::machine::current_affinity(), before, "the thread that asks is not pinned");
 }
 
 #[test]
