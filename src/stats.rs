@@ -364,6 +364,7 @@ pub fn agrees(line: &Line) -> bool {
             line.summary.best_bytes_per_s.is_some_and(|rate| is_rate_of(rate, line.counted_bytes, Nanos(shortest)))
         }
         Line::Decode(line) => near(decode(&line.step).median_ns, line.summary.median_ns),
+        Line::Engine(line) => near(decode(&line.step).median_ns, line.summary.median_ns),
     }
 }
 

@@ -184,13 +184,26 @@ const NOT_OF_VALIDATE: [&str; 7] = ["nodes", "topology", "plan", "list", "verify
 
 /// Flags of `membar validate`.
 #[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("program").required(true))]
 #[command(mut_args(|arg| { let hidden = NOT_OF_VALIDATE.contains(&arg.get_id().as_str()); arg.hide(hidden) }))]
 pub struct ValidateArgs {
     #[command(flatten)]
     pub(super) common: Common,
     /// The program: prints what STREAM 5.10 prints, and follows OMP_NUM_THREADS and OMP_PLACES
-    #[arg(long, value_name = "PROGRAM", conflicts_with_all = NOT_OF_VALIDATE)]
-    pub(super) stream: PathBuf,
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = NOT_OF_VALIDATE, group = "program")]
+    pub(super) stream: Option<PathBuf>,
+    /// The engine: llama-bench of llama.cpp, or one that prints the same JSON, beside the replay of --model
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = NOT_OF_VALIDATE, group = "program", requires = "model")]
+    pub(super) llama_bench: Option<PathBuf>,
+    /// The model that the engine and the replay both run
+    #[arg(long, value_name = "FILE.gguf", requires = "llama_bench")]
+    pub(super) model: Option<PathBuf>,
+    /// Barrier of the replay (default: that of the OpenMP runtime that the engine loads, else central, llama.cpp's own)
+    #[arg(long, value_name = "NAME", requires = "llama_bench")]
+    pub(super) barrier: Option<String>,
+    /// How rows are split over threads: chunks (default; the engine is told --repack 0) or repacked (--repack 1)
+    #[arg(long, value_name = "NAME", requires = "llama_bench")]
+    pub(super) slicing: Option<String>,
 }
 
 /// One command line, whichever command it belongs to.

@@ -416,7 +416,7 @@ fn list(request: &Request, isa: &IsaSet, format: Format) -> Result<ExitCode> {
 }
 
 /// The model that `--model` names: a file when it ends like one.
-fn model_choice(model: &str, quantization: Option<&str>) -> Result<plan::experts::ModelChoice> {
+pub(super) fn model_choice(model: &str, quantization: Option<&str>) -> Result<plan::experts::ModelChoice> {
     let choice = plan::experts::ModelChoice {
         model: model.to_owned(),
         quantization: quantization.map(str::to_owned),

@@ -5,6 +5,7 @@ pub mod barrier;
 pub mod detour;
 pub mod dispatch;
 mod domain;
+pub mod engine;
 pub mod experts;
 pub mod latency;
 pub mod loaded;

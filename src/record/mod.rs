@@ -9,8 +9,8 @@ pub use reader::Record;
 pub use schema::{
     AtomicStep, AtomicSummary, BarrierStep, BarrierSummary, ClockFacts, CoreLatencyStep, CpuFacts, DecodeStep,
     DecodeSummary, DecodeTrace, DetourStep, DetourSummary, Detours, DispatchStep, DispatchSummary, Disturbance, End,
-    LatencySummary, Line, LoadedLatencyStep, LoadedSummary, MemoryLatencyStep, OverheadStep, PageLatencyStep, PeerStep,
-    PeerSummary, ReferenceStep, ReferenceSummary, Repeated, RunHeader, SCHEMA, SiblingStep, SiblingSummary, Step,
-    StreamStep, StreamSummary, ThreadSpan, Trace, TracedSummary,
+    EngineStep, LatencySummary, Line, LoadedLatencyStep, LoadedSummary, MemoryLatencyStep, OverheadStep,
+    PageLatencyStep, PeerStep, PeerSummary, ReferenceStep, ReferenceSummary, Repeated, RunHeader, SCHEMA, SiblingStep,
+    SiblingSummary, Step, StreamStep, StreamSummary, ThreadSpan, Trace, TracedSummary,
 };
 pub use writer::Writer;

@@ -40,6 +40,8 @@ pub enum Line {
     Dispatch(DispatchStep),
     /// One arm of one decode replay in one round.
     Decode(DecodeStep),
+    /// A real engine in one round.
+    Engine(EngineStep),
     /// A short step, repeated through the run to see drift.
     Reference(ReferenceStep),
     /// What the measuring itself costs.
@@ -631,6 +633,32 @@ pub struct DecodeSummary {
     pub tokens_per_s: Option<f64>,
 }
 
+/// A real engine's tokens, in one round beside the replay of the same file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineStep {
+    /// Common fields; the only sample is the time of all tokens as the engine says it, a unit is a token.
+    #[serde(flatten)]
+    pub step: Step,
+    /// The program as it was named.
+    pub program: String,
+    /// The model's file.
+    pub file: String,
+    /// What the program was told, besides the number of threads.
+    pub arguments: Vec<String>,
+    /// What it says it was built from.
+    pub build: Option<String>,
+    /// As the replay's lines name the model.
+    pub model: String,
+    /// As the replay's lines name the quantisation.
+    pub quantization: String,
+    /// Which round, from 0: that of the replay's lines beside it.
+    pub round: u32,
+    /// The replay's configuration with the same threads.
+    pub configuration: u32,
+    /// Derived.
+    pub summary: DecodeSummary,
+}
+
 /// A step that is repeated through a run: what differs from one time to the next is the machine's doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReferenceStep {
@@ -765,6 +793,7 @@ impl Line {
             Line::Barrier(line) => Some(&line.step),
             Line::Dispatch(line) => Some(&line.step),
             Line::Decode(line) => Some(&line.step),
+            Line::Engine(line) => Some(&line.step),
             Line::Reference(line) => Some(&line.step),
             Line::Overhead(line) => Some(&line.step),
             Line::Peer(line) => Some(&line.step),

@@ -72,10 +72,9 @@ pub fn section(record: &Record, document: &mut Document) {
 
 /// Whether nothing but latency was measured.
 fn is_latency_alone(record: &Record) -> bool {
-    record
-        .lines
-        .iter()
-        .all(|line| !matches!(line, Line::Stream(_) | Line::Barrier(_) | Line::Decode(_) | Line::Peer(_)))
+    record.lines.iter().all(|line| {
+        !matches!(line, Line::Stream(_) | Line::Barrier(_) | Line::Decode(_) | Line::Engine(_) | Line::Peer(_))
+    })
 }
 
 fn sizes(groups: &[CpuSet]) -> String {

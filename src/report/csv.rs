@@ -120,6 +120,11 @@ fn names(line: &Line) -> (&'static str, String, String) {
             format!("{} {}", step.model, step.quantization),
             format!("{} round {} {}", step.arm.name(), step.round, step.barrier),
         ),
+        Line::Engine(step) => (
+            "engine",
+            format!("{} {}", step.model, step.quantization),
+            format!("{} round {}", step.program, step.round),
+        ),
         Line::Reference(step) => {
             let by = step.kernel.as_ref().or(step.protocol.as_ref());
             let at = format!("{} at {:.1} s", by.map_or("", String::as_str), step.at_ns as f64 / 1e9);

@@ -19,6 +19,7 @@ pub fn document(record: &Record) -> Document {
     super::drift::paragraph(record, &mut document);
     super::bandwidth::bandwidth(record, &mut document);
     super::validate::section(record, &mut document);
+    super::engine::section(record, &mut document);
     latency(record, &mut document);
     super::clusters::section(record, &mut document);
     super::sibling::section(record, &mut document);

@@ -9,6 +9,7 @@ mod detour;
 mod dispatch;
 mod document;
 mod drift;
+mod engine;
 mod inspection;
 mod listing;
 mod loaded;

@@ -1,8 +1,8 @@
 //! Another process: started, listened to, stopped when it is time.
 
-use super::Stop;
 use super::clock::Clock;
-use crate::units::Nanos;
+use super::{Stop, affinity};
+use crate::units::{CpuId, Nanos};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
@@ -30,6 +30,18 @@ pub(super) struct Ended {
     pub errors: String,
     /// How it ended.
     pub status: ExitStatus,
+}
+
+/// Starts a program that runs on these CPUs alone: it inherits the mask of the thread that starts it. What came of the mask
+/// is seen when our own threads take the same CPUs.
+pub(super) fn start_on(command: &mut Command, cpus: &[CpuId]) -> io::Result<Running> {
+    std::thread::scope(|scope| {
+        let starter = scope.spawn(|| {
+            affinity::confine(cpus);
+            Running::start(command)
+        });
+        starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it died")))
+    })
 }
 
 impl Running {

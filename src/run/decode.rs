@@ -5,13 +5,15 @@ mod execute;
 mod fill;
 mod program;
 mod trace;
+mod turn;
+
+pub use turn::{Turn, in_turn};
 
 use super::activation::Activations;
 use super::openmp::Runtime;
 use super::team::TeamOutcome;
 use super::{Context, Outcome};
-use crate::barrier::Wait;
-use crate::barrier::WithBarrier;
+use crate::barrier::{Wait, WithBarrier};
 use crate::caveat::{Caveat, LeftOut};
 use crate::error::{Error, Result};
 use crate::kernel::dot::Flavour;

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod decode;
 pub mod detour;
 pub mod dispatch;
+pub mod engine;
 mod header;
 pub mod latency;
 pub mod loaded;

@@ -1,8 +1,8 @@
 //! Somebody else's STREAM: started, waited for, stopped when it is time, read; and our own rows in turn with it.
 
-use super::child::{Ended, Running};
+use super::child::{self, Ended};
 use super::clock::Clock;
-use super::{Context, Outcome, Stop, affinity, stream, watch};
+use super::{Context, Outcome, Stop, stream, watch};
 use crate::caveat::Caveat;
 use crate::error::{Error, Result};
 use crate::kernel::Operation;
@@ -12,7 +12,6 @@ use crate::plan::validate::Plan;
 use crate::record::{Disturbance, Line, PeerStep, PeerSummary, Step};
 use crate::stats;
 use crate::units::{Bytes, BytesPerSecond, CpuId, Nanos};
-use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -123,18 +122,8 @@ fn row(operation: Operation, line: &str) -> Option<PrintedRow> {
 /// When it cannot be started, fails, or does not print what STREAM prints.
 pub fn once(program: &Path, cpus: &[CpuId], clock: Clock, stop: Stop<'_>) -> Result<Option<Printed>> {
     let name = program.display();
-    // A child inherits the pin of the thread that starts it: a program without OpenMP has no places. What came of the pin is
-    // seen when our own thread takes the same CPU.
-    let alone = cpus.first().filter(|_| cpus.len() == 1);
-    let started = std::thread::scope(|scope| {
-        let starter = scope.spawn(|| {
-            if let Some(cpu) = alone {
-                affinity::pin(*cpu);
-            }
-            Running::start(&mut command(program, cpus))
-        });
-        starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it died")))
-    });
+    // One without OpenMP has no places, so it has a mask as well.
+    let started = child::start_on(&mut command(program, cpus), cpus);
     let mut running = started.map_err(|reason| {
         Error::usage(format!("start the program {name}"), reason, "name a compiled STREAM, as in --stream ./stream")
     })?;
@@ -217,7 +206,7 @@ pub fn stopped(program: &Path, reason: Option<&str>) -> Error {
     Error::refused(
         format!("run the program {} to its end", program.display()),
         format!("{}: it was still running, and was stopped", reason.unwrap_or("stopped")),
-        "give a longer --time-budget, or build it with smaller arrays",
+        "give a longer --time-budget",
     )
 }
 
